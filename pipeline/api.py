@@ -300,14 +300,14 @@ def run_in_turn(
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
       on_start: As of `orchestration.run`.
-      **options: Fields of `planning.Options`.
+      **options: Fields of `planning.RunOptions`.
     """
     from strategos.pipeline.history import roots
     from strategos.pipeline.plan import planning
     from strategos.pipeline.root import metadata
     from strategos.pipeline.run import orchestration
 
-    asked, place = planning.Options(**options), metadata.of(config)
+    asked, place = planning.RunOptions(**options), metadata.of(config)
     result = orchestration.run(turn, config, data, place, asked, on_start)
     roots.remember(config.run.root)
     return result

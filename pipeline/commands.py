@@ -299,7 +299,7 @@ def compile_to(config: Config, target: str, output: Path, **options: Any) -> Non
       config: The effective settings.
       target: `kubeflow` or `vertex`.
       output: The file to write.
-      **options: `without_baseline` and `take_over`, as of `planning.Options`.
+      **options: `without_baseline` and `take_over`, as of `planning.RunOptions`.
     """
     from strategos.pipeline.view import quiet
 

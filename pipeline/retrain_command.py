@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing
     from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.plan.retraining import Decision
+    from strategos.pipeline.plan.retraining import RetrainingDecision
     from strategos.pipeline.run.orchestration import Turn
 
 _FRESH = ("trainer.compare_fresh=false", "trainer.fresh_every=1")
@@ -84,7 +84,9 @@ def _decide_and_run(
     )
 
 
-def _asked(arguments: argparse.Namespace, decision: Decision) -> dict[str, Any]:
+def _asked(
+    arguments: argparse.Namespace, decision: RetrainingDecision
+) -> dict[str, Any]:
     """The options of all runs that follow a decision."""
     return {
         "new": decision.new_numbers,
@@ -98,7 +100,7 @@ def _run_better(
     turn: Turn,
     config: Config,
     data: Listing,
-    decision: Decision,
+    decision: RetrainingDecision,
 ) -> orchestration.Result:
     """Runs the better of two candidates: warm start, and from scratch.
 
@@ -135,7 +137,7 @@ def _run_better(
     return api.run_in_turn(turn, config, data, LiveView, reason=reason, **asked)
 
 
-def _decide(config: Config, data: Listing) -> tuple[Listing, Decision]:
+def _decide(config: Config, data: Listing) -> tuple[Listing, RetrainingDecision]:
     """The data that a run would read, and the decision on it."""
     connection = metadata.of(config)
     data, left_out = retraining.accepted(config, data, connection)
@@ -184,7 +186,7 @@ def _waits_for_spans(arguments: argparse.Namespace, data: Listing) -> bool:
     return not data.any_complete
 
 
-def _show(decision: Decision, arguments: argparse.Namespace) -> None:
+def _show(decision: RetrainingDecision, arguments: argparse.Namespace) -> None:
     text = decision.reason
     if arguments.json:
         text = json.dumps(retraining.to_json(decision))

@@ -38,7 +38,7 @@ def opened(seconds: float = _SECONDS) -> Iterator[Path]:
     with temporary.folder() as folder:
         path, ended = Path(folder, "events.jsonl"), threading.Event()
         events.open_sink(str(path))
-        lines = Lines(path, sys.stderr)
+        lines = ProgressLines(path, sys.stderr)
 
         def follow() -> None:
             while not ended.wait(seconds):
@@ -55,7 +55,7 @@ def opened(seconds: float = _SECONDS) -> Iterator[Path]:
             lines.print()
 
 
-class Lines:
+class ProgressLines:
     """Prints an event file as lines of a log.
 
     Args:

@@ -97,7 +97,7 @@ def rows_of(shards: Sequence[Shard]) -> int | None:
     return sum(known) if len(known) == len(pieces) else None
 
 
-class Runner:
+class ShardRunner:
     """Runs work on shards of the data.
 
     Args:

@@ -275,7 +275,7 @@ class WriteShard:
         row = 0
         for raw in piece.source.batches(piece.part):
             inferred = self.floats.keys() - shortened.keys()
-            watch = rounding.Watch(floats - rounded.keys(), inferred)
+            watch = rounding.RoundingWatch(floats - rounded.keys(), inferred)
             batch = converted(piece, row, raw, self.kinds, self.nulls, watch)
             for name, (index, value) in watch.changed.items():
                 rounded[name] = self._rounded(name, value, piece.place(row + index))
@@ -302,7 +302,7 @@ def converted(
     batch: pa.RecordBatch,
     kinds: Mapping[str, Kind],
     nulls: numerals.Nulls,
-    watch: rounding.Watch | None = None,
+    watch: rounding.RoundingWatch | None = None,
 ) -> pa.RecordBatch:
     """Converts rows of a piece to the features of tf.Examples.
 

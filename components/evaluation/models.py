@@ -198,7 +198,7 @@ def _model(location: Location) -> Model | Unusable:
         return Unusable(error)
 
 
-class Loaded:
+class LoadedModels:
     """The models of one evaluation, which a process loads once for all its threads."""
 
     def __init__(self) -> None:
@@ -225,4 +225,4 @@ class Loaded:
             self._models = {}
 
 
-loaded = Loaded()
+loaded = LoadedModels()

@@ -14,7 +14,7 @@ from strategos.components.evaluation.formulas import EPSILON
 from strategos.components.evaluation.metrics import MOST_SLICES, Columns
 from strategos.components.evaluation.models import Location, Model, loaded
 from strategos.components.evaluation.scored import Learned, Scored
-from strategos.components.evaluation.sums import Membership, Sums
+from strategos.components.evaluation.sums import SliceMembership, Sums
 from strategos.components.exported import SERVE
 from strategos.components.records import read
 from strategos.components.shards import progress
@@ -170,7 +170,7 @@ def _label(
     return label
 
 
-def _membership(feature: tf.SparseTensor) -> Membership:
+def _membership(feature: tf.SparseTensor) -> SliceMembership:
     row = feature.indices[:, 0].numpy()
     if feature.dtype == tf.string:
         # Makes no Python object of each value.
@@ -183,7 +183,7 @@ def _membership(feature: tf.SparseTensor) -> Membership:
     if len(row) and (np.diff(row) == 0).any():
         # A value that a row repeats counts once.
         row, code = np.divmod(np.unique(row * len(names) + code), len(names))
-    return Membership(list(names), row, code)
+    return SliceMembership(list(names), row, code)
 
 
 def _check_one_label(

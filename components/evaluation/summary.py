@@ -39,7 +39,7 @@ UNDEFINED = "undefined"
 
 
 @dataclass(frozen=True)
-class Check:
+class BoundCheck:
     """One bound checked against one slice.
 
     Attributes:
@@ -79,7 +79,7 @@ def judge(
     slices: Sequence[SliceMetrics],
     *,
     incomparable: bool = False,
-) -> list[Check]:
+) -> list[BoundCheck]:
     """Checks every bound of an evaluator section against the measured slices.
 
     Args:
@@ -102,7 +102,7 @@ def judge(
 
 def _judged(
     bounds: Mapping[str, Mapping[str, Any]], slices: Sequence[SliceMetrics]
-) -> list[Check]:
+) -> list[BoundCheck]:
     checks = []
     for metric, bound in bounds.items():
         overall = next(piece for piece in slices if piece.feature is None)
@@ -125,7 +125,7 @@ def summarize(
     task: str,
     label: str,
     slices: Sequence[SliceMetrics],
-    checks: Sequence[Check],
+    checks: Sequence[BoundCheck],
     without_value: Mapping[str, int] = MappingProxyType({}),
     objections: Sequence[str] = (),
     warnings: Sequence[str] = (),
@@ -242,7 +242,7 @@ def _check(
     piece: SliceMetrics,
     few: int = 0,
     skips_undefined: bool = False,
-) -> Check:
+) -> BoundCheck:
     trivial = piece.trivial
     if bound == "better_than" and trivial and math.isfinite(trivial.metrics[metric]):
         limit = trivial.metrics[metric]
@@ -262,7 +262,7 @@ def _check(
         found = _changed(metric, bound, limit or 0.0, piece)
     else:
         found = _valued(metric, bound, limit, piece)
-    return Check(**about, **found)
+    return BoundCheck(**about, **found)
 
 
 def _skipped(note: str, kind: str) -> dict[str, Any]:
@@ -314,10 +314,12 @@ def _off_by(error: float) -> str | None:
     return f"known to ±{error:.1g}" if error else None
 
 
-def _missing(metric: str, bound: str, required: float | None, feature: str) -> Check:
+def _missing(
+    metric: str, bound: str, required: float | None, feature: str
+) -> BoundCheck:
     note = f"no example has a value of `{feature}`"
     found = (required, None, 0, False, note, None)
-    return Check(metric, f"{feature}=*", bound, *found, feature)
+    return BoundCheck(metric, f"{feature}=*", bound, *found, feature)
 
 
 def _undefined_by_labels(metric: str, piece: SliceMetrics) -> bool:

@@ -28,7 +28,7 @@ _Values: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Membership:
+class SliceMembership:
     """Which rows have which value of a feature; a row may have none or several.
 
     Attributes:
@@ -66,7 +66,7 @@ class Sums:
         self,
         label: np.ndarray,
         scores: Mapping[str, Columns],
-        slices: Mapping[str, Membership],
+        slices: Mapping[str, SliceMembership],
     ) -> None:
         """Adds rows.
 
@@ -76,7 +76,7 @@ class Sums:
           slices: The rows of each value, by sliced feature.
         """
         rows = np.arange(len(label))
-        everything = Membership([None], rows, np.zeros_like(rows))
+        everything = SliceMembership([None], rows, np.zeros_like(rows))
         self.examples += len(label)
         self.labels += float(label.sum())
         classes = self._task == "multi_class"
@@ -227,7 +227,7 @@ class _Groups:
       models: Sums by model.
     """
 
-    def __init__(self, member: Membership | None = None, *, classes: bool):
+    def __init__(self, member: SliceMembership | None = None, *, classes: bool):
         values = member.values if member else []
         self.codes = {value: code for code, value in enumerate(values)}
         self.rows = np.zeros(0, np.int64)

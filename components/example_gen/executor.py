@@ -59,7 +59,7 @@ class Executor(EngineExecutor):
             splitter.check(file.path, file.names)
         (artifact,) = output_dict["examples"]
         artifact.split_names = artifact_utils.encode_split_names(list(splitter.splits))
-        runner = shards.Runner(self._engine, artifact.uri)
+        runner = shards.ShardRunner(self._engine, artifact.uri)
         nulls = numerals.Nulls(tuple(json.loads(exec_properties["null_values"])))
         kinds = _declared([file for _, file in files], exec_properties)
         data = runner.cut(pattern, files)
@@ -95,7 +95,7 @@ class Executor(EngineExecutor):
 
 
 def _write(
-    runner: shards.Runner, data: Sequence[shards.Shard], work: WriteShard
+    runner: shards.ShardRunner, data: Sequence[shards.Shard], work: WriteShard
 ) -> Outcome:
     """Writes all shards; publishes the files if the whole can be used."""
     progress.begin(shards.rows_of(data))

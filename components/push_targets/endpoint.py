@@ -135,7 +135,7 @@ def follow(
         raise
 
 
-def _error_of(name: str, failure: google_api.Failure) -> UserError:
+def _error_of(name: str, failure: google_api.ApiFailure) -> UserError:
     message = f"{name}: the model cannot be deployed there: {failure.what}"
     remedy = _REMEDIES.get(failure.reason, _UNREACHABLE)
     return UserError(message, key=_KEY, remedy=remedy)

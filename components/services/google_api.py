@@ -23,11 +23,11 @@ REMEDIES: dict[int | str, str] = {
     409: "Another request made or changes it at this moment: try again.",
     429: "The quota is used up: try again later, or have it raised.",
 }
-"""What to do, by `Failure.reason`; services add what depends on their settings."""
+"""What to do, by `ApiFailure.reason`; services add what depends on their settings."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Failure:
+class ApiFailure:
     """Why a request failed.
 
     Attributes:
@@ -42,7 +42,7 @@ class Failure:
 
 
 @contextlib.contextmanager
-def failures(converted: Callable[[Failure], Exception | None]) -> Iterator[None]:
+def failures(converted: Callable[[ApiFailure], Exception | None]) -> Iterator[None]:
     """Converts errors of Google's clients inside the block.
 
     Args:
@@ -65,7 +65,7 @@ def one_line(text: str | None) -> str:
     return re.sub(r"^[A-Z]+ https?://\S+: ", "", joined)[:500]
 
 
-def _failure(error: Exception) -> Failure | None:
+def _failure(error: Exception) -> ApiFailure | None:
     """None for errors that are not those of a request."""
     import requests
     from google.api_core import exceptions
@@ -81,17 +81,17 @@ def _failure(error: Exception) -> Failure | None:
     )
     if isinstance(error, exceptions.GoogleAPICallError):
         code = int(error.code or 500)
-        return Failure(code, f"it answers {code}: {one_line(error.message)}")
+        return ApiFailure(code, f"it answers {code}: {one_line(error.message)}")
     if isinstance(error, auth.TransportError):
         what = f"the credentials cannot be renewed: {network.cause(error)}"
-        return Failure("unsent", what)
+        return ApiFailure("unsent", what)
     if isinstance(error, auth.GoogleAuthError):
-        return Failure("log_in", first_line(str(error)))
+        return ApiFailure("log_in", first_line(str(error)))
     if isinstance(error, late):
-        return Failure("late", f"it took too long: {network.cause(error)}")
+        return ApiFailure("late", f"it took too long: {network.cause(error)}")
     if isinstance(error, (ParseError, requests.JSONDecodeError)):
-        return Failure("garbled", "its answer is not one of this API")
+        return ApiFailure("garbled", "its answer is not one of this API")
     if isinstance(error, requests.RequestException):
         sent = "unanswered" if network.was_connected(error) else "unsent"
-        return Failure(sent, f"it cannot be reached: {network.cause(error)}")
+        return ApiFailure(sent, f"it cannot be reached: {network.cause(error)}")
     return None

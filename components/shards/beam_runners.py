@@ -19,8 +19,8 @@ from strategos.components.shards.beam_engine import ENGINES, BeamEngine
 from strategos.components.shards.engine import Engine, unreachable
 from strategos.components.shards.flink import shared
 from strategos.components.shards.flink.connection import Connection
-from strategos.components.shards.flink.watch import Limits
-from strategos.components.shards.job import Job
+from strategos.components.shards.flink.watch import JobLimits
+from strategos.components.shards.job import BeamJob
 from strategos.components.user_code import archive, workload_paths
 
 # A runner is named because Beam's default one tries to download another (Beam ≥ 2.68).
@@ -100,21 +100,21 @@ class Dataflow(BeamEngine):
 
     def make_pipeline(self, engine: Engine) -> beam.Pipeline:
         """See `BeamEngine`."""
-        return Job(_job_name(), Connection(), _limits(engine), _dataflow(engine))
+        return BeamJob(_job_name(), Connection(), _limits(engine), _dataflow(engine))
 
 
 def _portable_job(
     engine: Engine, connection: Connection, workers: int | None, *spread: str
-) -> Job:
+) -> BeamJob:
     """A job for a job server that starts our own worker processes."""
     endpoint = f"--job_endpoint={connection.job_endpoint}"
     shards = [f"--parallelism={workers}"] if workers else []
     arguments = [*_portable(os.environ), endpoint, *spread, *shards]
-    return Job(_job_name(), connection, _limits(engine), arguments)
+    return BeamJob(_job_name(), connection, _limits(engine), arguments)
 
 
-def _limits(engine: Engine) -> Limits:
-    return Limits(engine.timeout, engine.stall_timeout)
+def _limits(engine: Engine) -> JobLimits:
+    return JobLimits(engine.timeout, engine.stall_timeout)
 
 
 def _check_reachable(endpoint: str) -> None:

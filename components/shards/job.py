@@ -21,7 +21,7 @@ _OWN = re.compile(r"^\S+\.UserError: (.*) \[while running '[^']*'\]$", re.S)
 _JAVA_FRAMES = re.compile(r"\n\s*(?:at |Caused by: |\.\.\. \d+ more)")
 
 
-class Job(beam.Pipeline):
+class BeamJob(beam.Pipeline):
     """Runs at the end of its `with` block, which raises a UserError if it fails.
 
     Args:
@@ -32,7 +32,11 @@ class Job(beam.Pipeline):
     """
 
     def __init__(
-        self, name: str, connection: Connection, limits: watch.Limits, argv: list[str]
+        self,
+        name: str,
+        connection: Connection,
+        limits: watch.JobLimits,
+        argv: list[str],
     ):
         argv = [*argv, f"--job_name={name}", "--no_wait_until_finish"]
         super().__init__(argv=argv)

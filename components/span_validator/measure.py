@@ -82,13 +82,13 @@ class Reader:
         return Path(folder) / f"{key}.pb"
 
     def _compute(self, span: Span) -> Statistics:
-        runner = shards.Runner(self.engine, self.folder)
+        runner = shards.ShardRunner(self.engine, self.folder)
         kinds, nulls, data = self.kinds(runner, span)
         found = runner.fold(data, _Measure(kinds, nulls), generators.merged)
         return generators.extracted(found, RANKED)
 
     def kinds(
-        self, runner: shards.Runner, span: Span
+        self, runner: shards.ShardRunner, span: Span
     ) -> tuple[dict[str, Kind], numerals.Nulls, list[shards.Shard]]:
         """Returns the kinds of a span's columns, with what reading its rows needs.
 

@@ -165,7 +165,7 @@ def _written(
     from strategos.components.data_files.splitting import Splitter
     from strategos.components.data_files.values.kinds import Kind
 
-    runner = shards.Runner(reader.engine, reader.folder)
+    runner = shards.ShardRunner(reader.engine, reader.folder)
     kinds, nulls, data = reader.kinds(runner, span)
     kinds = {n: k if k == Kind.BYTES else known.get(n, k) for n, k in kinds.items()}
     work = writing.WriteShard(

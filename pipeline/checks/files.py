@@ -181,7 +181,7 @@ def _stock_problems(config: Config) -> Iterator[UserError]:
 
 
 def _function_problems(
-    config: Config, key: str, source: module_source.Source, signature: str
+    config: Config, key: str, source: module_source.ModuleSource, signature: str
 ) -> Iterator[UserError]:
     name = signature.partition("(")[0]
     folder, module = str(source.path.parent), source.path.stem

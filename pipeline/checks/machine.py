@@ -35,7 +35,7 @@ _TENSORFLOW_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class Check:
+class MachineCheck:
     """The result of one check.
 
     Attributes:
@@ -51,7 +51,7 @@ class Check:
     remedy: str | None = None
 
 
-def diagnose(config_path: str | None = None) -> list[Check]:
+def diagnose(config_path: str | None = None) -> list[MachineCheck]:
     """Runs all checks.
 
     Args:
@@ -73,7 +73,7 @@ def diagnose(config_path: str | None = None) -> list[Check]:
     ]
 
 
-def render(checks: list[Check]) -> str:
+def render(checks: list[MachineCheck]) -> str:
     """Formats checks as text: a line each, remedies below, a verdict at the end."""
     from strategos.pipeline.view import terminal
 
@@ -92,18 +92,18 @@ def render(checks: list[Check]) -> str:
     return "\n".join(lines)
 
 
-def python() -> Check:
+def python() -> MachineCheck:
     """Whether this interpreter's version is supported."""
     found = f"{platform.python_version()} ({sys.executable})"
     if (3, 10) <= sys.version_info[:2] <= (3, 13):
-        return Check("Python", True, found)
-    return Check("Python", False, found, "Use Python 3.10 to 3.13: make setup")
+        return MachineCheck("Python", True, found)
+    return MachineCheck("Python", False, found, "Use Python 3.10 to 3.13: make setup")
 
 
 def stack(
     required: list[str] | None = None,
     version_of: Callable[[str], str] = importlib.metadata.version,
-) -> Check:
+) -> MachineCheck:
     """Whether the installed packages are those that Strategos requires.
 
     Args:
@@ -129,14 +129,16 @@ def stack(
                 f"{requirement.specifier}"
             )
     if wrong:
-        return Check("stack", False, "; ".join(wrong), _install())
+        return MachineCheck("stack", False, "; ".join(wrong), _install())
     shown = (("tfx", "TFX"), ("tensorflow", "TensorFlow"), ("apache-beam", "Beam"))
-    return Check(
+    return MachineCheck(
         "stack", True, ", ".join(f"{t} {found[n]}" for n, t in shown if n in found)
     )
 
 
-def glibc(version: tuple[int, int] | None = None, newer: bool | None = None) -> Check:
+def glibc(
+    version: tuple[int, int] | None = None, newer: bool | None = None
+) -> MachineCheck:
     """Whether the C library fits the stack.
 
     Args:
@@ -148,18 +150,18 @@ def glibc(version: tuple[int, int] | None = None, newer: bool | None = None) -> 
     found = "{}.{}".format(*version)
     if newer and version < _NEW_STACK_GLIBC:
         remedy = "TFX 1.21 needs 2.39 (Debian 13, Ubuntu 24.04): use Python 3.10"
-        return Check("glibc", False, found, remedy)
+        return MachineCheck("glibc", False, found, remedy)
     if not newer and version >= _NEW_STACK_GLIBC:
         remedy = "The newer stack (TFX 1.21, Python 3.13) would run here: make setup"
-        return Check("glibc", True, found, remedy)
-    return Check("glibc", True, found)
+        return MachineCheck("glibc", True, found, remedy)
+    return MachineCheck("glibc", True, found)
 
 
 def compiler(
     which: Callable[[str], str | None] = shutil.which,
     include: str = sysconfig.get_config_var("INCLUDEPY") or "",
     installed: bool | None = None,
-) -> Check:
+) -> MachineCheck:
     """Whether pyfarmhash can be built; optional once pyfarmhash is installed.
 
     Args:
@@ -172,7 +174,7 @@ def compiler(
     program = next(filter(None, map(which, ("c++", "g++", "clang++"))), None)
     headers = os.path.exists(f"{include}/Python.h")
     if program and headers:
-        return Check("compiler", True, f"{program}, with Python's headers")
+        return MachineCheck("compiler", True, f"{program}, with Python's headers")
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
     missing = [] if program else ["g++"]
     missing += [] if headers else [package]
@@ -180,14 +182,18 @@ def compiler(
         ([] if program else ["no C++ compiler"]) + ([] if headers else ["no Python.h"])
     )
     if installed:
-        return Check("compiler", None, f"{found}; needed only to build pyfarmhash")
-    return Check("compiler", False, found, f"apt-get install -y {' '.join(missing)}")
+        return MachineCheck(
+            "compiler", None, f"{found}; needed only to build pyfarmhash"
+        )
+    return MachineCheck(
+        "compiler", False, found, f"apt-get install -y {' '.join(missing)}"
+    )
 
 
 def bytecode(
     packages: tuple[str, ...] = ("tensorflow", "tfx", "apache_beam"),
     writes: bool | None = None,
-) -> Check:
+) -> MachineCheck:
     """Whether packages are compiled to bytecode; if not, every process compiles them.
 
     Args:
@@ -198,11 +204,11 @@ def bytecode(
     specs = filter(None, map(importlib.util.find_spec, packages))
     raw = [spec.name for spec in specs if not os.path.exists(spec.cached or "")]
     if not raw:
-        return Check("bytecode", True, "compiled")
+        return MachineCheck("bytecode", True, "compiled")
     found = f"{', '.join(raw)} not compiled"
     if writes:
-        return Check("bytecode", None, f"{found} yet: the first import is slow")
-    return Check(
+        return MachineCheck("bytecode", None, f"{found} yet: the first import is slow")
+    return MachineCheck(
         "bytecode",
         False,
         f"{found}, and PYTHONDONTWRITEBYTECODE is set: every process imports 3 times "
@@ -215,7 +221,7 @@ def gpu(
     driver: str | None = None,
     count: Callable[[], tuple[int, str]] | None = None,
     libraries: bool | None = None,
-) -> Check:
+) -> MachineCheck:
     """Whether TensorFlow sees the GPUs, if an NVIDIA driver is installed.
 
     Args:
@@ -225,11 +231,13 @@ def gpu(
     """
     driver = _nvidia_driver() if driver is None else driver
     if not driver:
-        return Check("GPU", None, "no NVIDIA driver: training uses the processor")
+        return MachineCheck(
+            "GPU", None, "no NVIDIA driver: training uses the processor"
+        )
     seen, logged = (count or _count_gpus)()
     if seen:
         gpus = counted(seen, "GPU")
-        return Check("GPU", True, f"{gpus} (NVIDIA driver {driver})")
+        return MachineCheck("GPU", True, f"{gpus} (NVIDIA driver {driver})")
     if libraries is None:
         libraries = any(
             re.match(r"nvidia[-_]cudnn", found.name or "")
@@ -240,8 +248,8 @@ def gpu(
         remedy = "make setup EXTRAS=gpu   (that is: uv sync --inexact --extra gpu)"
         if not (_CHECKOUT / "Makefile").exists():
             remedy = "pip install 'strategos[gpu]'"
-        return Check("GPU", False, found, remedy)
-    return Check(
+        return MachineCheck("GPU", False, found, remedy)
+    return MachineCheck(
         "GPU",
         False,
         f"{found}: {logged or 'it logs no reason'}",
@@ -250,7 +258,7 @@ def gpu(
     )
 
 
-def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
+def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> MachineCheck:
     """Whether the environment names a TPU, or one is attached.
 
     Args:
@@ -260,15 +268,15 @@ def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Check:
     named = [f"{name}={environ[name]}" for name in TPU_VARIABLES if environ.get(name)]
     devices = glob.glob("/dev/accel[0-9]*") if devices is None else devices
     if not named and not devices:
-        return Check("TPU", None, "none")
+        return MachineCheck("TPU", None, "none")
     found = ", ".join([*named, *devices])
     if devices and importlib.util.find_spec("libtpu") is None:
         remedy = "Install TensorFlow's TPU build, or use a TPU VM's own image."
-        return Check("TPU", False, f"{found}, but no libtpu", remedy)
-    return Check("TPU", True, found)
+        return MachineCheck("TPU", False, f"{found}, but no libtpu", remedy)
+    return MachineCheck("TPU", True, found)
 
 
-def flink(environ: Mapping[str, str] = os.environ) -> Check:
+def flink(environ: Mapping[str, str] = os.environ) -> MachineCheck:
     """Whether Flink's Java and jars are installed, which only `run.engine` needs.
 
     Args:
@@ -280,21 +288,23 @@ def flink(environ: Mapping[str, str] = os.environ) -> Check:
         program, folder = java.program(environ=environ), jars.find(environ)
     except UserError as error:
         found = f"only `run.engine.runner: flink` needs it: {error.headline}"
-        return Check("Flink", None, found)
-    return Check("Flink", True, f"Java {java.release(program)} ({program}), {folder}")
+        return MachineCheck("Flink", None, found)
+    return MachineCheck(
+        "Flink", True, f"Java {java.release(program)} ({program}), {folder}"
+    )
 
 
-def metadata(config: Config | None) -> Check:
+def metadata(config: Config | None) -> MachineCheck:
     """Whether ML Metadata answers; `config` is None if no pipeline was named."""
     if config is None:
-        return Check("metadata", None, "not checked: name a pipeline.yaml")
+        return MachineCheck("metadata", None, "not checked: name a pipeline.yaml")
     from strategos.pipeline.root.metadata import of, reach, sqlite_file, unusable
 
     run = config.run
     if run.metadata == "sqlite":
         place = str(sqlite_file(run.root))
         if not os.path.exists(place):
-            return Check("metadata", None, f"{place}: created by the first run")
+            return MachineCheck("metadata", None, f"{place}: created by the first run")
     else:
         place = run.metadata
     server = of(config)
@@ -305,11 +315,11 @@ def metadata(config: Config | None) -> Check:
         types = len(ml_metadata.MetadataStore(server).get_artifact_types())
     except Exception as error:
         problem = unusable(server, error)
-        return Check("metadata", False, problem.headline, problem.remedy)
-    return Check("metadata", True, f"{place} ({types} types of artifacts)")
+        return MachineCheck("metadata", False, problem.headline, problem.remedy)
+    return MachineCheck("metadata", True, f"{place} ({types} types of artifacts)")
 
 
-def disk(root: str, free: int | None = None) -> Check:
+def disk(root: str, free: int | None = None) -> MachineCheck:
     """Whether the pipeline root can be written, and has enough free space.
 
     Args:
@@ -319,21 +329,21 @@ def disk(root: str, free: int | None = None) -> Check:
     from strategos.components.files.filesystems import is_remote
 
     if is_remote(root):
-        return Check("disk", None, f"{root}: not on this machine")
+        return MachineCheck("disk", None, f"{root}: not on this machine")
     place = Path(root).absolute()
     existing = next(p for p in (place, *place.parents) if p.is_dir())
     if not os.access(existing, os.W_OK | os.X_OK):
         remedy = "Make it writable, or name another `run.root`."
-        return Check("disk", False, f"{existing} cannot be written", remedy)
+        return MachineCheck("disk", False, f"{existing} cannot be written", remedy)
     free_gb = (shutil.disk_usage(existing).free if free is None else free) / 1e9
     found = f"{free_gb:.0f} GB free at {existing}"
     if free_gb >= _MIN_FREE_GB:
-        return Check("disk", True, found)
+        return MachineCheck("disk", True, found)
     remedy = f"Make room ({_MIN_FREE_GB} GB), or name another `run.root`."
-    return Check("disk", False, found, remedy)
+    return MachineCheck("disk", False, found, remedy)
 
 
-def _load(config_path: str | None) -> tuple[Config | None, Check | None]:
+def _load(config_path: str | None) -> tuple[Config | None, MachineCheck | None]:
     if config_path is None:
         return None, None
     from strategos.pipeline.config import loading
@@ -342,7 +352,7 @@ def _load(config_path: str | None) -> tuple[Config | None, Check | None]:
         return loading.load(config_path).config, None
     except UserError as error:
         remedy = f"strategos validate {config_path}"
-        return None, Check("pipeline", False, first_line(error), remedy)
+        return None, MachineCheck("pipeline", False, first_line(error), remedy)
 
 
 def _install() -> str:

@@ -20,7 +20,7 @@ _INNER = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
 
 
 @dataclass(frozen=True)
-class Source:
+class ModuleSource:
     """What a user module defines; `*` among `names` stands for unknown names."""
 
     path: Path
@@ -29,7 +29,7 @@ class Source:
     body: list[ast.stmt]
 
 
-def read(config: Config, key: str, module: str) -> Source | UserError | None:
+def read(config: Config, key: str, module: str) -> ModuleSource | UserError | None:
     """Parses a module of the user.
 
     Args:
@@ -58,7 +58,7 @@ def read(config: Config, key: str, module: str) -> Source | UserError | None:
     except (OSError, SyntaxError, ValueError) as error:
         return _unreadable_module(config, key, path, error)
     functions = tuple(node.name for node in body if isinstance(node, _FUNCTIONS))
-    return Source(path, frozenset(_defined(body)), functions, body)
+    return ModuleSource(path, frozenset(_defined(body)), functions, body)
 
 
 def misfit(body: Sequence[ast.stmt], name: str) -> str:

@@ -109,7 +109,7 @@ def _is_container(node: Any) -> bool:
 
 
 def _no_component(
-    config: Config, key: str, name: str, source: module_source.Source
+    config: Config, key: str, name: str, source: module_source.ModuleSource
 ) -> UserError:
     near = nearest(name, sorted(source.names))
     return config.problem(

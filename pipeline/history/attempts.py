@@ -25,7 +25,7 @@ _MADE = ("blessed", "finished")
 
 
 @dataclasses.dataclass(frozen=True)
-class Attempt:
+class RunAttempt:
     """One run of a whole pipeline.
 
     Attributes:
@@ -65,7 +65,7 @@ class Attempt:
 
 
 @reads_store
-def attempts(store: Store, pipeline: str, target: str) -> list[Attempt]:
+def attempts(store: Store, pipeline: str, target: str) -> list[RunAttempt]:
     """Reads runs, newest first, back to the newest one that made a model.
 
     Partial runs are left out.
@@ -76,7 +76,7 @@ def attempts(store: Store, pipeline: str, target: str) -> list[Attempt]:
       target: `caching.target_key`.
     """
     current = running(store)
-    found: list[Attempt] = []
+    found: list[RunAttempt] = []
     for context, name in named(store, recent.runs(store.mlmd)):
         facts = properties(context)
         if name != pipeline or facts.get("part") or not _is_of(facts, target):
@@ -84,7 +84,7 @@ def attempts(store: Store, pipeline: str, target: str) -> list[Attempt]:
         end = "running" if context.name in current else "interrupted"
         spans = facts.get("spans")
         begun = started(context)
-        attempt = Attempt(
+        attempt = RunAttempt(
             run_id=context.name,
             started=begun,
             ended=facts.get("finished", begun),

@@ -28,7 +28,7 @@ from strategos.pipeline.root import RUN_CONTEXT
 
 
 @dataclasses.dataclass(frozen=True)
-class Output:
+class MadeArtifact:
     """One artifact that a step made.
 
     Attributes:
@@ -47,7 +47,7 @@ class Output:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class LineageStep:
     """One execution that the model depends on.
 
     Attributes:
@@ -69,7 +69,7 @@ class Step:
     started: float
     seconds: float
     parameters: dict[str, Any]
-    outputs: tuple[Output, ...]
+    outputs: tuple[MadeArtifact, ...]
     inputs: tuple[int, ...]
 
     def facts(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Lineage:
     made_at: float
     pipeline: str
     run_id: str
-    steps: tuple[Step, ...]
+    steps: tuple[LineageStep, ...]
 
 
 @reads_store
@@ -257,11 +257,11 @@ class _Graph:
         found = (self._producer[each] for each in inputs if each in self._producer)
         return sorted(set(found))
 
-    def step(self, execution: int, place: dict[str, str], run_id: str) -> Step:
+    def step(self, execution: int, place: dict[str, str], run_id: str) -> LineageStep:
         record = self._executions[execution]
         started = record.create_time_since_epoch / 1000
         prefix = f"{place.get('pipeline', '')}."
-        return Step(
+        return LineageStep(
             node=place.get("node", record.type).removeprefix(prefix),
             execution=execution,
             run_id=place.get(RUN_CONTEXT, ""),
@@ -276,9 +276,9 @@ class _Graph:
             inputs=tuple(self._needs(execution)),
         )
 
-    def _output(self, artifact: int, key: str) -> Output:
+    def _output(self, artifact: int, key: str) -> MadeArtifact:
         record = self._artifacts[artifact]
-        return Output(artifact, key, record.type, record.uri, _decoded(record))
+        return MadeArtifact(artifact, key, record.type, record.uri, _decoded(record))
 
 
 def _decoded(node: mlmd.Execution | mlmd.Artifact) -> dict[str, Any]:

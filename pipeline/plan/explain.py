@@ -37,7 +37,7 @@ _DONE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class TrainingData:
     """The training split after Transform.
 
     Attributes:
@@ -56,7 +56,7 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class ModelSize:
     """The size of a model and of its gradients.
 
     Attributes:
@@ -74,7 +74,7 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class StepTime:
     """The duration of a step, in seconds.
 
     Attributes:
@@ -107,9 +107,9 @@ class Explanation:
 
     choice: Choice
     global_batch: int
-    data: Data | None = None
-    model: Model | None = None
-    step: Step | None = None
+    data: TrainingData | None = None
+    model: ModelSize | None = None
+    step: StepTime | None = None
     missing: str = ""
     warning: str = ""
 
@@ -170,7 +170,7 @@ def _local(folders: dict[str, str]) -> Iterator[dict[str, str]]:
         yield folders
 
 
-def exchange_seconds(choice: Choice, model: Model, bandwidth: float) -> float:
+def exchange_seconds(choice: Choice, model: ModelSize, bandwidth: float) -> float:
     """Estimates the seconds in which replicas exchange the gradients of one step.
 
     Args:
@@ -191,13 +191,13 @@ def exchange_seconds(choice: Choice, model: Model, bandwidth: float) -> float:
 
 def step_of(
     choice: Choice,
-    model: Model,
+    model: ModelSize,
     bandwidth: float,
     *,
     alone: float,
     share: float,
     shares_cores: bool,
-) -> Step:
+) -> StepTime:
     """Estimates the duration of a step.
 
     Args:
@@ -211,13 +211,13 @@ def step_of(
     exchange = exchange_seconds(choice, model, bandwidth)
     if choice.is_synchronous:
         compute = share * (choice.replicas or 1) if shares_cores else share
-        return Step(alone, compute, exchange, compute + exchange)
+        return StepTime(alone, compute, exchange, compute + exchange)
     # Each worker takes its own global batches, which multiplies the steps in a given
     # time; but everything that is sent goes through the links of the servers.
     compute = share * choice.workers if shares_cores else share
     workers = (compute + exchange) / choice.workers
     servers = exchange / choice.parameter_servers
-    return Step(alone, compute, exchange, max(workers, servers))
+    return StepTime(alone, compute, exchange, max(workers, servers))
 
 
 def _transformed(config: Config) -> dict[str, str] | None:
@@ -313,19 +313,19 @@ def _spec(config: Config, folders: dict[str, str]) -> WorkerSpec:
     )
 
 
-def _data(config: Config, facts: Mapping[str, Any]) -> Data:
+def _data(config: Config, facts: Mapping[str, Any]) -> TrainingData:
     rows, batch = facts["rows"], config.trainer.batch_size
     full, rest = divmod(rows, batch)
     if config.trainer.last_batch == "drop":
         rest = 0
     steps, last = (full + 1, rest) if rest else (full, batch if full else 0)
-    return Data(rows, facts["files"], facts["bytes"], steps, last)
+    return TrainingData(rows, facts["files"], facts["bytes"], steps, last)
 
 
-def _model(facts: Mapping[str, Any]) -> Model | None:
+def _model(facts: Mapping[str, Any]) -> ModelSize | None:
     if "parameters" not in facts:
         return None
-    return Model(
+    return ModelSize(
         parameters=facts["parameters"],
         trainable=facts["trainable"],
         gradient_bytes=facts["dense_bytes"] + facts["sparse_bytes"],
@@ -344,7 +344,7 @@ def _has_several(choice: Choice) -> bool:
     return (choice.replicas or 1) > 1 or choice.workers > 1
 
 
-def _slower(step: Step, shares_cores: bool) -> str:
+def _slower(step: StepTime, shares_cores: bool) -> str:
     if step.together < step.alone:
         return ""
     factor = f"{step.together / step.alone:.1f}"

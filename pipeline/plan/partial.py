@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.plan.planning import Options
+    from strategos.pipeline.plan.planning import RunOptions
 
 _IDENTITY = ("pipeline", "target", "keys")
 """What `Journal` records of a run that tells which outputs a partial run takes."""
@@ -45,7 +45,7 @@ def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserEr
 
 def mark(
     ir: Any,
-    options: Options,
+    options: RunOptions,
     config: Config,
     connection: metadata_store_pb2.ConnectionConfig,
 ) -> dict[str, str]:
@@ -73,7 +73,7 @@ def mark(
     return {name: known.get(name, key) for name, key in unknown.items()}
 
 
-def _nothing(options: Options, order: Sequence[str]) -> BadInputError:
+def _nothing(options: RunOptions, order: Sequence[str]) -> BadInputError:
     """The error for a part of the pipeline without any node."""
     first, last = options.from_node, options.to_node
     return BadInputError(

@@ -67,8 +67,8 @@ class Compiler(Protocol):
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a run is asked for besides its settings.
+class RunOptions:
+    """Command-line options of one run.
 
     Attributes:
       from_node: The first node to run; outputs of earlier nodes are the last run's.
@@ -141,7 +141,7 @@ def parameters(
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      new: As of `Options`.
+      new: As of `RunOptions`.
 
     Raises:
       BadInputError: No file matches the pattern or the choice of spans.
@@ -176,7 +176,7 @@ def plan(
     config: Config,
     data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
-    options: Options,
+    options: RunOptions,
     files: RunFiles,
     client: Compiler,
 ) -> Plan:
@@ -238,7 +238,10 @@ def plan(
 
 
 def _facts(
-    values: dict[str, Any], config: Config, options: Options, code: user_code.UserCode
+    values: dict[str, Any],
+    config: Config,
+    options: RunOptions,
+    code: user_code.UserCode,
 ) -> dict[str, str]:
     """What later decisions to retrain compare with, and what `strategos runs` shows."""
     facts = {

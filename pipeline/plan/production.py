@@ -258,7 +258,7 @@ def reject_other(
       destination: `pusher.to` or `pusher.canary`.
       about: The manifest of the newest version; {} without one.
       root: The identity of the run's root.
-      take_over: As of `planning.Options`.
+      take_over: As of `planning.RunOptions`.
 
     Raises:
       BadInputError: Another root did, and is not taken over.
@@ -325,7 +325,7 @@ def push_environment(
       ir: The pipeline, with the nodes of a partial run marked.
       config: The effective settings.
       connection: ML Metadata's.
-      take_over: As of `planning.Options`.
+      take_over: As of `planning.RunOptions`.
 
     Raises:
       BadInputError: Another root pushed the newest version, and is not taken over.

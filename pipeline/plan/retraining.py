@@ -19,7 +19,7 @@ from strategos.pipeline.plan.previews import Preview
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule
-    from strategos.pipeline.history.attempts import Attempt, Push, Span
+    from strategos.pipeline.history.attempts import Push, RunAttempt, Span
 
 TRIGGERS = (
     *("first", "new_spans", "drift", "metrics"),
@@ -56,7 +56,7 @@ class Facts:
     data: str = ""
     settings: str = ""
     push: Push | None = None
-    attempts: Sequence[Attempt] = ()
+    attempts: Sequence[RunAttempt] = ()
     pushes: bool = True
     left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
     previews: Mapping[int, Preview] = dataclasses.field(default_factory=dict)
@@ -65,7 +65,7 @@ class Facts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decision:
+class RetrainingDecision:
     """Whether a run is due.
 
     Attributes:
@@ -97,7 +97,7 @@ class Decision:
         return self.trigger == "max_age" and not self.new
 
 
-def decide(facts: Facts, schedule: Schedule) -> Decision:
+def decide(facts: Facts, schedule: Schedule) -> RetrainingDecision:
     """Decides whether a run is due.
 
     A candidate that a gate rejected is not tried again on the same data with the same
@@ -131,7 +131,7 @@ class _Case:
         self._seen = dict(self._tried())
         self._new = tuple(s for s in self._spans if gating.is_new(*s, self._seen))
 
-    def decision(self) -> Decision:
+    def decision(self) -> RetrainingDecision:
         """What holds a run back comes before what makes it due."""
         held = (
             self._running()
@@ -147,7 +147,7 @@ class _Case:
                 return self._decided(trigger, f"Due: {reason}.")
         return self._decided("", f"Not due: {self._waiting()}.")
 
-    def _decided(self, trigger: str, reason: str) -> Decision:
+    def _decided(self, trigger: str, reason: str) -> RetrainingDecision:
         times = [self._retry_at(), self._tick(), self._too_old_at()]
         coming = [time for time in times if time is not None and time > self._facts.now]
         soonest = None if trigger else min(coming, default=None)
@@ -155,7 +155,9 @@ class _Case:
         if left_out:
             reason = f"{reason[:-1]}; {self._left_out()}."
         due = bool(trigger)
-        return Decision(due, reason, trigger, self._spans, self._new, soonest, left_out)
+        return RetrainingDecision(
+            due, reason, trigger, self._spans, self._new, soonest, left_out
+        )
 
     def _left_out(self) -> str:
         stopped = self._facts.left_out
@@ -312,11 +314,11 @@ class _Case:
     # Words.
 
     @property
-    def _last(self) -> Attempt | None:
+    def _last(self) -> RunAttempt | None:
         return self._facts.attempts[0] if self._facts.attempts else None
 
     @property
-    def _failures(self) -> list[Attempt]:
+    def _failures(self) -> list[RunAttempt]:
         """The failed runs since the last one that came to a verdict, newest first."""
         found = []
         for attempt in self._facts.attempts:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from strategos.pipeline.remote.service import Task, unix_seconds
+from strategos.pipeline.remote.service import StepState, unix_seconds
 
 Json = dict[str, Any]
 
@@ -63,24 +63,24 @@ def names(workflow: Json) -> list[str]:
     return sorted(name.removesuffix(_DRIVER) for name in drivers)
 
 
-def task(workflow: Json, name: str) -> Task:
+def task(workflow: Json, name: str) -> StepState:
     """The state of a step."""
     group, drivers = _attempts(workflow, name), _attempts(workflow, f"{name}{_DRIVER}")
     within = group[-1] if group else {}
     executors = _attempts(workflow, _EXECUTOR, within.get("id")) if group else []
     phase, begun = within.get("phase"), executors or drivers
     if executors and executors[-1].get("phase") == "Skipped":
-        return Task("cached", _at(within, "startedAt"), _at(within, "finishedAt"))
+        return StepState("cached", _at(within, "startedAt"), _at(within, "finishedAt"))
     for attempts in (executors, drivers):
         if attempts and attempts[-1].get("phase") in _FAILED:
             return _task("failed", attempts, drivers)
     if phase == "Omitted":  # an earlier step failed
-        return Task()
+        return StepState()
     if phase == "Succeeded":
         return _task("complete", executors or group, drivers)
     if phase in _FAILED:
         return _task("failed", group, drivers)
-    return _task("running", begun, drivers) if begun else Task()
+    return _task("running", begun, drivers) if begun else StepState()
 
 
 def message(workflow: Json) -> str:
@@ -141,14 +141,14 @@ def exit_code(text: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def _task(state: str, attempts: list[Json], drivers: list[Json]) -> Task:
+def _task(state: str, attempts: list[Json], drivers: list[Json]) -> StepState:
     part, text = attempts[-1], ""
     if state != "complete":
         text = _reason(part)
         if len(attempts) > 1:
             again = f"started again after {_reason(attempts[-2])}"
             text = f"{again}; now {text}" if text else again
-    return Task(
+    return StepState(
         state,
         _at((drivers or attempts)[0], "startedAt"),
         _at(part, "finishedAt") if state != "running" else None,

@@ -28,7 +28,7 @@ from strategos.pipeline.remote.service import (
     MissingError,
     Recurring,
     RemoteRun,
-    Task,
+    StepState,
     in_order,
     unix_seconds,
 )
@@ -51,7 +51,7 @@ def endpoint(config: Config, environment: Mapping[str, str]) -> str:
     return (given or environment.get(ENDPOINT_VARIABLE, "")).rstrip("/")
 
 
-def connect(config: Config, environment: Mapping[str, str]) -> Kubeflow:
+def connect(config: Config, environment: Mapping[str, str]) -> KubeflowPipelines:
     """The service that the settings and the environment name; asks nothing yet."""
     api = Api(
         config,
@@ -59,10 +59,10 @@ def connect(config: Config, environment: Mapping[str, str]) -> Kubeflow:
         token=environment.get(TOKEN_VARIABLE, ""),
         token_file=environment.get(TOKEN_FILE_VARIABLE, _TOKEN_FILE),
     )
-    return Kubeflow(config, api, environment.get(PAGE_VARIABLE, ""))
+    return KubeflowPipelines(config, api, environment.get(PAGE_VARIABLE, ""))
 
 
-class Kubeflow:
+class KubeflowPipelines:
     """An installation of Kubeflow Pipelines 2.
 
     Args:
@@ -299,15 +299,17 @@ def _nodes(run: Json) -> list[str]:
     return list(spec.get("root", {}).get("dag", {}).get("tasks", {}))
 
 
-def _task(run: Json, node: str) -> Task:
+def _task(run: Json, node: str) -> StepState:
     """The state of a step by KFP's API alone, which has no reasons."""
     for found in (run.get("run_details") or {}).get("task_details") or ():
         if found.get("display_name") == node:
             state = _TASK_STATES.get(found.get("state", ""), "running")
             end = None if state == "running" else unix_seconds(found.get("end_time"))
             begin = unix_seconds(found.get("start_time"))
-            return Task(state, begin, end, _error(found), found.get("pod_name") or "")
-    return Task()
+            return StepState(
+                state, begin, end, _error(found), found.get("pod_name") or ""
+            )
+    return StepState()
 
 
 def _error(found: Json) -> str:

@@ -44,7 +44,7 @@ def kind_of(code: int) -> type[UserError]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class StepState:
     """A step of a run.
 
     Attributes:
@@ -70,7 +70,7 @@ class Task:
             return None
         return max(0.0, self.finished - self.started)
 
-    def within(self, run: str) -> Task:
+    def within(self, run: str) -> StepState:
         """The step as part of its run: once that has ended, no step still runs.
 
         Args:
@@ -102,7 +102,7 @@ class RemoteRun:
     run_id: str
     pipeline: str
     state: str
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, StepState]
     started: float
     finished: float | None = None
     message: str = ""

@@ -30,7 +30,7 @@ from strategos.pipeline.remote.service import (
     MissingError,
     Recurring,
     RemoteRun,
-    Task,
+    StepState,
     TransientError,
     UnsentError,
     in_order,
@@ -131,7 +131,8 @@ class VertexPipelines:
         names = spec.get("root", {}).get("dag", {}).get("tasks", {})
         found = {each.task_name: _task(each) for each in job.job_detail.task_details}
         tasks = {
-            name: found.get(name, Task()) for name in in_order(list(names or found))
+            name: found.get(name, StepState())
+            for name in in_order(list(names or found))
         }
         return RemoteRun(
             run_id,
@@ -239,7 +240,7 @@ class VertexPipelines:
         with google_api.failures(self._error_of):
             return method(request=request, timeout=self._seconds, retry=None)
 
-    def _error_of(self, failure: google_api.Failure) -> UserError:
+    def _error_of(self, failure: google_api.ApiFailure) -> UserError:
         reason = failure.reason
         kind = kind_of(reason) if isinstance(reason, int) else _KINDS.get(reason)
         return (kind or UserError)(
@@ -248,12 +249,12 @@ class VertexPipelines:
         )
 
 
-def _task(found: api.PipelineTaskDetail) -> Task:
+def _task(found: api.PipelineTaskDetail) -> StepState:
     state = _TASK_STATES.get(found.state, "pending")
     waits = "waits for machines" if found.state == _State.PENDING else ""
     made = {**found.outputs}.get(step_record.OUTPUT)
     records = made.artifacts if made else ()
-    return Task(
+    return StepState(
         state,
         _seconds(found.start_time),
         None if state in ("pending", "running") else _seconds(found.end_time),

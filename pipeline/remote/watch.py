@@ -9,7 +9,7 @@ from typing import Any
 from strategos.components import events, node_ids
 from strategos.components.errors import UserError, first_line
 from strategos.pipeline.remote.retries import WATCH_SECONDS, Retries
-from strategos.pipeline.remote.service import ENDED, RemoteRun, Service, Task
+from strategos.pipeline.remote.service import ENDED, RemoteRun, Service, StepState
 
 Json = dict[str, Any]
 
@@ -41,13 +41,13 @@ def follow(
         answered for `WATCH_SECONDS`. The run goes on.
     """
     retries = Retries(WATCH_SECONDS, clock=clock, sleep=sleep, on_failure=_warn)
-    known: dict[str, Task] = {}
+    known: dict[str, StepState] = {}
     progress = _Progress(service, clock)
     while True:
         run = retries.call(lambda: service.run(run_id))
         if run.tasks.keys() - known.keys():
             _announce(run, runner)
-            known = {name: Task() for name in run.tasks}
+            known = {name: StepState() for name in run.tasks}
         changes = [
             change
             for node, task in run.tasks.items()
@@ -100,7 +100,9 @@ def _announce(run: RemoteRun, runner: str) -> None:
     )
 
 
-def _changes(node: str, before: Task, now: Task) -> Iterator[tuple[str, Json]]:
+def _changes(
+    node: str, before: StepState, now: StepState
+) -> Iterator[tuple[str, Json]]:
     """Yields the events that lead from one state of a step to another."""
     at = {"node": node, "time": float(now.started or time.time())}
     if before.state == "pending" and now.state != "pending":

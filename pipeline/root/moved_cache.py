@@ -31,7 +31,7 @@ _INPUTS = (mlmd.Event.INPUT, mlmd.Event.DECLARED_INPUT)
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """An execution that TFX finds by a cache key.
 
     Attributes:
@@ -70,7 +70,7 @@ class Entry:
         return digest.hexdigest()
 
 
-def entries(store: ml_metadata.MetadataStore, root: str | Path) -> list[Entry]:
+def entries(store: ml_metadata.MetadataStore, root: str | Path) -> list[CacheEntry]:
     """Reads the cache entries of the newest runs, before their paths are corrected.
 
     Args:
@@ -78,7 +78,7 @@ def entries(store: ml_metadata.MetadataStore, root: str | Path) -> list[Entry]:
       root: The root at its new place.
     """
     nodes = _nodes(Path(root))
-    found: dict[str, Entry] = {}
+    found: dict[str, CacheEntry] = {}
     for run in itertools.islice(recent.runs(store), _RUNS if nodes else 0):
         for execution in store.get_executions_by_context(run.id):
             contexts = store.get_contexts_by_execution(execution.id)
@@ -94,7 +94,7 @@ def entries(store: ml_metadata.MetadataStore, root: str | Path) -> list[Entry]:
 
 def carry_over(
     store: ml_metadata.MetadataStore,
-    found: Sequence[Entry],
+    found: Sequence[CacheEntry],
     correct: Callable[[str], str],
 ) -> None:
     """Adds the cache keys that follow from the corrected paths.
@@ -128,7 +128,7 @@ def _entry(
     execution: mlmd.Execution,
     cache: mlmd.Context,
     node: tuple[tuple[bytes, ...], tuple[str, ...]],
-) -> Entry:
+) -> CacheEntry:
     read: dict[str, list[tuple[int, int]]] = {}
     for event in store.get_events_by_execution_ids([execution.id]):
         if event.type in _INPUTS and len(event.path.steps) == 2:
@@ -142,7 +142,7 @@ def _entry(
         for name, value in source.items()
     }
     inputs = {key: tuple(id for _, id in sorted(ids)) for key, ids in read.items()}
-    return Entry(execution.id, node[0], inputs, node[1], parameters)
+    return CacheEntry(execution.id, node[0], inputs, node[1], parameters)
 
 
 def _nodes(root: Path) -> dict[str, tuple[tuple[bytes, ...], tuple[str, ...]]]:

@@ -26,7 +26,7 @@ from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
-from strategos.pipeline.plan.planning import Options, RunFiles
+from strategos.pipeline.plan.planning import RunFiles, RunOptions
 from strategos.pipeline.root import lease, lock, metadata, moved_root, names
 from strategos.pipeline.run import journal, preflight, retrain
 from strategos.pipeline.run.interruption import Interruption
@@ -148,7 +148,7 @@ def run(
     config: Config,
     data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
-    options: Options,
+    options: RunOptions,
     on_start: Callable[[Path], Any],
 ) -> Result:
     """Runs the pipeline of `config` once, inside of `turn`.

@@ -28,7 +28,7 @@ _QUIET = {"PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}  # of imports
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class ModelInProduction:
     """The model in production.
 
     Attributes:
@@ -42,7 +42,9 @@ class Model:
     metrics: Mapping[str, float]
 
 
-def measure(config: Config, found: Sequence[Span], model: Model) -> dict[int, Preview]:
+def measure(
+    config: Config, found: Sequence[Span], model: ModelInProduction
+) -> dict[int, Preview]:
     """Measures the spans that came after those of the model in production, by number.
 
     Measurements are kept in the local state of the root, so that a span is measured
@@ -66,7 +68,7 @@ def measure(config: Config, found: Sequence[Span], model: Model) -> dict[int, Pr
 
 
 def _preview(
-    config: Config, span: Span, reference: Span | None, model: Model
+    config: Config, span: Span, reference: Span | None, model: ModelInProduction
 ) -> Preview:
     request = _request(config, span, reference, model)
     memo = file_hashes(config.run.root)
@@ -93,7 +95,7 @@ def _preview(
 
 
 def _request(
-    config: Config, span: Span, reference: Span | None, model: Model
+    config: Config, span: Span, reference: Span | None, model: ModelInProduction
 ) -> dict[str, Any]:
     wanted = sorted(config.schedule.metrics) if config.schedule else []
     drift = config.schedule.drift if config.schedule else None

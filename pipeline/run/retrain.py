@@ -14,7 +14,7 @@ from strategos.components.errors import required
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining
-from strategos.pipeline.plan.retraining import Decision
+from strategos.pipeline.plan.retraining import RetrainingDecision
 from strategos.pipeline.plan.reuse import user_code
 from strategos.pipeline.root.state import file_hashes
 from strategos.pipeline.run import previewing
@@ -82,7 +82,7 @@ def decide(
     data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
     left_out: Mapping[int, str] = MappingProxyType({}),
-) -> Decision:
+) -> RetrainingDecision:
     """Decides whether a run is due now.
 
     Args:
@@ -96,16 +96,18 @@ def decide(
     """
     if config.data.prepare and data.is_empty:
         reason = "Due: no data exist yet; `data.prepare` makes them."
-        return Decision(True, reason, "first", ())
+        return RetrainingDecision(True, reason, "first", ())
     try:
         chosen = data.chosen
     except NoneCompleteError as error:
-        return Decision(False, f"Not due: {error.message}.", "", ())
+        return RetrainingDecision(False, f"Not due: {error.message}.", "", ())
     except TooFewSpansError as error:
         if not left_out:
             raise
         reason = f"Not due: {error.headline}; a gate found {sorted(left_out)} at fault."
-        return Decision(False, reason, "", (), left_out=tuple(sorted(left_out)))
+        return RetrainingDecision(
+            False, reason, "", (), left_out=tuple(sorted(left_out))
+        )
     now = time.time()
     facts = retraining.Facts(
         now=now,
@@ -121,7 +123,7 @@ def decide(
     return retraining.decide(facts, config.schedule or Schedule())
 
 
-def to_json(decision: Decision) -> dict[str, Any]:
+def to_json(decision: RetrainingDecision) -> dict[str, Any]:
     """Converts a decision to JSON-able values."""
     return dataclasses.asdict(decision)
 
@@ -181,5 +183,5 @@ def _previews(
     if live is None:
         return {}
     seen = [number for number, _ in live.spans or push.spans]
-    model = previewing.Model(live.path, seen, live.metrics)
+    model = previewing.ModelInProduction(live.path, seen, live.metrics)
     return previewing.measure(config, found, model)

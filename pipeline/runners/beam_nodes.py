@@ -37,7 +37,7 @@ def run(ir: pipeline_pb2.Pipeline, wait: float, made: Copies | None) -> None:
     outcome: futures.Future[None] = futures.Future()
 
     def work() -> None:
-        _settle(outcome, Runner().run_with_ir, ir)
+        _settle(outcome, MainThreadRunner().run_with_ir, ir)
         _calls.put(None)
 
     threading.Thread(target=work, daemon=True).start()
@@ -61,7 +61,7 @@ class NodeDoFn(beam_dag_runner.PipelineNodeAsDoFn):
         launched.result()
 
 
-class Runner(beam_dag_runner.BeamDagRunner):
+class MainThreadRunner(beam_dag_runner.BeamDagRunner):
     """BeamDagRunner with `NodeDoFn`, set by TFX's attribute for subclasses."""
 
     _PIPELINE_NODE_DO_FN_CLS = NodeDoFn

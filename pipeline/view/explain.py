@@ -9,7 +9,12 @@ from rich.text import Text
 
 from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.wording import counted, data_size
-from strategos.pipeline.plan.explain import Data, Explanation, Model, Step
+from strategos.pipeline.plan.explain import (
+    Explanation,
+    ModelSize,
+    StepTime,
+    TrainingData,
+)
 from strategos.pipeline.view import terminal
 
 
@@ -63,7 +68,7 @@ def _replicas(choice: Choice) -> str:
     return f"{choice.replicas} in {choice.workers} processes"
 
 
-def _data_text(data: Data, batch: int) -> str:
+def _data_text(data: TrainingData, batch: int) -> str:
     text = (
         f"{data.rows:,} rows for training, {data_size(data.bytes)} in "
         f"{counted(data.files, 'file')}; "
@@ -74,7 +79,7 @@ def _data_text(data: Data, batch: int) -> str:
     return text
 
 
-def _model_text(model: Model) -> str:
+def _model_text(model: ModelSize) -> str:
     trained = (
         "" if model.trainable == model.parameters else f" ({model.trainable:,} trained)"
     )
@@ -85,7 +90,7 @@ def _model_text(model: Model) -> str:
     return text
 
 
-def _step_text(step: Step, choice: Choice) -> str:
+def _step_text(step: StepTime, choice: Choice) -> str:
     what = "all replicas" if choice.is_synchronous else "each worker"
     return (
         f"{_time(step.alone)} on one device; {what}: {_time(step.compute)} to compute "

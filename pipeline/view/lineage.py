@@ -16,7 +16,7 @@ from strategos.components.evaluation.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.wording import cut, duration
 from strategos.pipeline.history import models
-from strategos.pipeline.history.lineage import Lineage, Step
+from strategos.pipeline.history.lineage import Lineage, LineageStep
 from strategos.pipeline.view import terminal
 
 _FILES = 4  # Data files that are listed one by one.
@@ -50,7 +50,7 @@ def render(found: Lineage) -> Tree:
     return tree
 
 
-def _grow(tree: Tree, step: Step, steps: dict[int, Step]) -> None:
+def _grow(tree: Tree, step: LineageStep, steps: dict[int, LineageStep]) -> None:
     """Adds a step, and below it those of its inputs that are still in `steps`.
 
     An input that two steps share is shown under the one nearer to the data: the schema
@@ -68,11 +68,11 @@ def _grow(tree: Tree, step: Step, steps: dict[int, Step]) -> None:
         _grow(branch, each, steps)
 
 
-def _only_judges(step: Step) -> bool:
+def _only_judges(step: LineageStep) -> bool:
     return {output.type for output in step.outputs} <= _VERDICTS
 
 
-def _describe(step: Step) -> Text:
+def _describe(step: LineageStep) -> Text:
     text = Text(step.node, style="bold")
     about = f"  {duration(step.seconds)}"
     if step.reused:

@@ -64,7 +64,7 @@ class NodeState:
         return self.total is not None and self.state == "running"
 
 
-class Progress:
+class RunProgress:
     """The state of a run, from its events.
 
     Attributes:
@@ -160,7 +160,7 @@ class _Table:
 
     def __init__(self, console: Console, clock: Callable[[], float]):
         self._console, self._clock = console, clock
-        self._progress = Progress()
+        self._progress = RunProgress()
         self._note = "starting"
         self._begun = clock()
         self._frame = Frame(console)
@@ -247,7 +247,7 @@ class _Lines:
 
     def __init__(self, console: Console, clock: Callable[[], float]):
         self._file, self._clock = console.file, clock
-        self._progress = Progress()
+        self._progress = RunProgress()
         self._shown: dict[str, float] = {}  # When a node's progress was shown last.
         self._later: dict[str, dict[str, Any]] = {}  # Progress that came too soon.
         self._note = ("", 0.0)  # The last event if it is a note, and when it came.

@@ -333,5 +333,5 @@ def dataflow_jobs(monkeypatch):
             super().__exit__(*raised)
             found.append(DataflowRunner().run_pipeline(self, self._on_dataflow).job)
 
-    monkeypatch.setattr(beam_runners, "Job", DryRun)
+    monkeypatch.setattr(beam_runners, "BeamJob", DryRun)
     return found

@@ -87,7 +87,7 @@ def convert(
     batch: pa.RecordBatch,
     kinds: Mapping[str, Kind],
     nulls: numerals.Nulls = numerals.ONLY_EMPTY,
-    watch: rounding.Watch | None = None,
+    watch: rounding.RoundingWatch | None = None,
 ) -> pa.RecordBatch:
     """Converts columns to lists of int64, float32 or binary, as a tf.Example has them.
 
@@ -148,7 +148,7 @@ def _to_lists(
     column: pa.Array,
     kind: Kind,
     nulls: numerals.Nulls,
-    watch: rounding.Watch | None,
+    watch: rounding.RoundingWatch | None,
 ) -> pa.ListArray:
     if is_list(column.type):
         return _from_lists(name, column, kind, watch)
@@ -170,7 +170,7 @@ def _to_lists(
 
 
 def _from_lists(
-    name: str, column: pa.Array, kind: Kind, watch: rounding.Watch | None
+    name: str, column: pa.Array, kind: Kind, watch: rounding.RoundingWatch | None
 ) -> pa.ListArray:
     counts = pc.fill_null(pc.list_value_length(column), 0)
     lengths = counts.to_numpy(zero_copy_only=False)

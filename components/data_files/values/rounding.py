@@ -19,7 +19,7 @@ _DIGITS = 6  # of any decimal, which float32 gives back
 _LONG = 16  # characters of a number that may have more digits than a double
 
 
-class Watch:
+class RoundingWatch:
     """Looks at columns of numbers while they are converted; see `features.convert`.
 
     Args:

@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
 
 from strategos.components.evaluation.metrics import METRICS, SliceMetrics
-from strategos.components.evaluation.summary import Check
+from strategos.components.evaluation.summary import BoundCheck
 from strategos.components.records import FILE_FORMAT
 
 
@@ -24,7 +24,7 @@ def write(
     folder: str,
     config: config_pb2.EvalConfig,
     slices: Sequence[SliceMetrics],
-    checks: Sequence[Check],
+    checks: Sequence[BoundCheck],
     *,
     blessed: bool,
     data: str,
@@ -101,14 +101,14 @@ def _names(config: config_pb2.EvalConfig) -> tuple[str, str | None]:
 def _validation(
     config: config_pb2.EvalConfig,
     slices: Sequence[SliceMetrics],
-    checks: Sequence[Check],
+    checks: Sequence[BoundCheck],
     blessed: bool,
 ) -> validation_result_pb2.ValidationResult:
     candidate, baseline = _names(config)
     result = validation_result_pb2.ValidationResult(
         validation_ok=blessed, rubber_stamp=baseline is None
     )
-    failures: dict[str, list[Check]] = {}
+    failures: dict[str, list[BoundCheck]] = {}
     for check in checks:
         if not check.ok:
             failures.setdefault(check.slice, []).append(check)
@@ -124,7 +124,9 @@ def _validation(
     return result
 
 
-def _add_failure(entry: Any, check: Check, piece: SliceMetrics, model: str) -> None:
+def _add_failure(
+    entry: Any, check: BoundCheck, piece: SliceMetrics, model: str
+) -> None:
     key = tfma.metrics.MetricKey(check.metric, model_name=model)
     failure = entry.failures.add(message=check.note or "")
     value = failure.metric_threshold.value_threshold

@@ -40,7 +40,7 @@ _MOVED = ("read-records", "write-records", "read-bytes", "write-bytes")
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class JobLimits:
     """How long a job may take.
 
     Attributes:
@@ -61,7 +61,7 @@ class _FinishedError(Exception):
 
 
 def wait(
-    finish: Callable[[], Any], connection: Connection, name: str, limits: Limits
+    finish: Callable[[], Any], connection: Connection, name: str, limits: JobLimits
 ) -> None:
     """Waits until `finish` returns; cancels the job if this is left in another way.
 
@@ -113,7 +113,7 @@ def _call(finish: Callable[[], Any], outcome: futures.Future[None]) -> None:
 class _Job:
     """What is known of a job from looking at it."""
 
-    def __init__(self, master: Master, name: str, limits: Limits):
+    def __init__(self, master: Master, name: str, limits: JobLimits):
         self._master, self._name, self._limits = master, name, limits
         self._id: str | None = None
         self._seen: set[int] = set()  # time stamps of exceptions

@@ -236,7 +236,7 @@ class CustomJobs:
           UnreachableError: No answer, or one that passes.
         """
 
-        def error_of(failure: google_api.Failure) -> Exception | None:
+        def error_of(failure: google_api.ApiFailure) -> Exception | None:
             reason, what = failure.reason, failure.what
             if reason in fine:
                 return None

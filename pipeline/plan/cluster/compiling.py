@@ -60,8 +60,8 @@ def compile_to(
       target: `kubeflow` (YAML: the pipeline spec and, if a step needs one, the platform
         spec) or `vertex` (JSON: the pipeline job).
       output: The file; replaced as a whole.
-      without_baseline: As of `planning.Options`.
-      take_over: As of `planning.Options`.
+      without_baseline: As of `planning.RunOptions`.
+      take_over: As of `planning.RunOptions`.
 
     Raises:
       BadInputError: The modules cannot be uploaded.
@@ -113,7 +113,7 @@ def _compile(
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
     _record_steps(spec)
-    question = resolve.Question.of(moved, key, take_over)
+    question = resolve.ResolveRequest.of(moved, key, take_over)
     resolve.add_to(spec, question, defaults, section.image)
     if target == "kubeflow":  # Vertex AI itself names the outputs from its cache
         _record_steps(spec)

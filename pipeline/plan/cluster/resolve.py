@@ -49,7 +49,7 @@ _GIVEN = ("spans", "baseline", "warm_start")
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class ResolveRequest:
     """What the step needs to know of the settings.
 
     Attributes:
@@ -65,7 +65,7 @@ class Question:
       fresh_every: `trainer.fresh_every`.
       cache: `run.cache`; if false, an unchanged candidate is another model.
       root: The root of the artifacts.
-      take_over: As of `planning.Options`.
+      take_over: As of `planning.RunOptions`.
     """
 
     pattern: str
@@ -83,13 +83,15 @@ class Question:
     take_over: str | None = None
 
     @classmethod
-    def of(cls, config: Config, key: str, take_over: str | None = None) -> Question:
+    def of(
+        cls, config: Config, key: str, take_over: str | None = None
+    ) -> ResolveRequest:
         """The question for settings with the paths of steps.
 
         Args:
           config: The settings, see `paths.moved`.
           key: `caching.candidate_key` of the graph without values of its parameters.
-          take_over: As of `planning.Options`.
+          take_over: As of `planning.RunOptions`.
         """
         complete = config.data.completeness or Completeness()
         to = config.pusher.to if config.pusher else ""
@@ -112,7 +114,7 @@ class Question:
 
 def add_to(
     spec: dict[str, Any],
-    question: Question,
+    question: ResolveRequest,
     defaults: Mapping[str, int | float | str],
     image: str,
 ) -> None:
@@ -174,7 +176,7 @@ def _take_outputs(task: dict[str, Any]) -> None:
     task["dependentTasks"] = sorted({*task.get("dependentTasks", ()), NODE})
 
 
-def answer(question: Question, parameters: Mapping[str, Any]) -> dict[str, str]:
+def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str, str]:
     """Decides on the outputs of the step.
 
     Args:
@@ -236,7 +238,7 @@ def _new(data: Listing, serving: Production | None) -> set[int]:
 
 
 def _weights(
-    question: Question, wanted: str, serving: Production | None, candidate: str
+    question: ResolveRequest, wanted: str, serving: Production | None, candidate: str
 ) -> str:
     """The folder of the weights to start from; `NOTHING` for fresh ones."""
     if wanted != LATEST:
@@ -266,7 +268,7 @@ def _plain(value: Any) -> str:
 
 
 def _baseline(
-    question: Question,
+    question: ResolveRequest,
     parameters: Mapping[str, Any],
     serving: Production | None,
     candidate: str,
@@ -290,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         found = answer(
-            Question(**given.question), given.input["inputs"]["parameterValues"]
+            ResolveRequest(**given.question), given.input["inputs"]["parameterValues"]
         )
     except UserError as error:
         print(f"{NODE}: {error}", file=sys.stderr)

@@ -210,7 +210,7 @@ def test_sums_do_not_grow_with_the_rows(monkeypatch):
         found = sums.Sums(["auc", "accuracy"], "binary")
         for start in range(0, count, 10_000):
             code, score, label = rows(10_000, slices=20, seed=start)
-            member = sums.Membership(list(range(20)), np.arange(10_000), code)
+            member = sums.SliceMembership(list(range(20)), np.arange(10_000), code)
             scores = {"candidate": {"prediction": score}}
             found.add(label, scores, {"carrier": member})
         found.compact()
@@ -225,7 +225,7 @@ def test_feature_with_too_many_values_keeps_nothing(monkeypatch):
     for start in range(0, 5000, 100):
         _, score, label = rows(100, seed=start)
         ids = np.arange(100)
-        member = sums.Membership([f"id{start + i}" for i in ids], ids, ids)
+        member = sums.SliceMembership([f"id{start + i}" for i in ids], ids, ids)
         later = sums.Sums(["auc"], "binary")
         later.add(label, {"candidate": {"prediction": score}}, {"id": member})
         found.merge(later)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategos.components.evaluation import curves, metrics
-from strategos.components.evaluation.sums import Membership, Sums
+from strategos.components.evaluation.sums import SliceMembership, Sums
 
 VALUES = [math.nan, 0.0, -0.5, math.inf, -math.inf, 1e20]
 SCORES = st.one_of(
@@ -30,7 +30,7 @@ def summed(rows, task):
     score = np.array([score for score, _, _ in rows])
     present = sorted({value for _, _, values in rows for value in values})
     pairs = [(i, value) for i, row in enumerate(rows) for value in sorted(row[2])]
-    member = Membership(
+    member = SliceMembership(
         [VALUES[value] for value in present],
         np.array([i for i, _ in pairs], np.int64),
         np.array([present.index(value) for _, value in pairs], np.int64),

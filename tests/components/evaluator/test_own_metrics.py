@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from strategos.components.evaluation.metrics import METRICS
-from strategos.components.evaluation.sums import Membership, Sums
+from strategos.components.evaluation.sums import SliceMembership, Sums
 from strategos.components.evaluator.tfma import eval_config
 
 SOURCE = """
@@ -47,7 +47,9 @@ def test_a_metric_may_merge_in_its_own_way():
     for first, last in ((0, 9), (9, 10), (10, 60), (60, 90)):
         rows = slice(first, last)
         seen, own = np.unique(code[rows], return_inverse=True)
-        member = Membership(seen.tolist(), np.arange(last - first), own.reshape(-1))
+        member = SliceMembership(
+            seen.tolist(), np.arange(last - first), own.reshape(-1)
+        )
         part = Sums(["worst", "mae"], "regression")
         part.add(label[rows], {"c": {"prediction": answer[rows]}}, {"f": member})
         parts.append(pickle.dumps(part))

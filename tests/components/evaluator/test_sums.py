@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from strategos.components.evaluation.sums import Membership, Sums
+from strategos.components.evaluation.sums import SliceMembership, Sums
 
 BINARY = ["auc", "pr_auc", "accuracy", "precision", "recall", "log_loss"]
 
@@ -54,7 +54,9 @@ def test_certain_and_wrong_prediction_has_a_finite_loss():
 
 
 def test_one_nan_prediction_makes_its_slices_undefined_and_no_others():
-    slices = {"day": Membership(["a", "b"], np.arange(6), np.array([0, 0, 0, 1, 1, 1]))}
+    slices = {
+        "day": SliceMembership(["a", "b"], np.arange(6), np.array([0, 0, 0, 1, 1, 1]))
+    }
     label, prediction = [0, 1, 1, 0, 1, 1], [0.1, np.nan, 0.9, 0.2, 0.8, 0.3]
     whole, a, b = measure(label, prediction, [*BINARY, "mean_label"], slices)
     for piece in (whole, a):
@@ -66,7 +68,9 @@ def test_one_nan_prediction_makes_its_slices_undefined_and_no_others():
 
 
 def test_row_counts_in_every_value_it_has_and_in_none_without_a_value():
-    slices = {"tag": Membership(["x", "y"], np.array([0, 0, 1]), np.array([0, 1, 1]))}
+    slices = {
+        "tag": SliceMembership(["x", "y"], np.array([0, 0, 1]), np.array([0, 1, 1]))
+    }
     pieces = measure([1, 0, 1], [0.9, 0.1, 0.2], ["accuracy"], slices)
     assert [(p.name, p.examples, p.metrics["accuracy"]) for p in pieces] == [
         ("overall", 3, pytest.approx(2 / 3)),

@@ -14,7 +14,7 @@ from sklearn import metrics as stock
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from strategos.components.evaluation import metrics, trivial
-from strategos.components.evaluation.sums import Membership, Sums
+from strategos.components.evaluation.sums import SliceMembership, Sums
 
 derandomized = settings(derandomize=True, deadline=None, max_examples=60)
 SLICES = 4
@@ -30,7 +30,7 @@ def summed(label, code, task):
     label, code = np.asarray(label, np.float64), np.asarray(code, np.int64)
     found = Sums(metrics.names(task), task)
     seen, own = np.unique(code, return_inverse=True)
-    member = Membership(seen.tolist(), np.arange(len(code)), own.reshape(-1))
+    member = SliceMembership(seen.tolist(), np.arange(len(code)), own.reshape(-1))
     zeros = np.zeros(len(label))
     columns = {"prediction": zeros, "right": zeros, "loss": zeros}
     if task != "multi_class":

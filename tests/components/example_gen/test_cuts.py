@@ -139,7 +139,7 @@ def test_files_that_one_worker_reads_alone_are_warned_of(texts, monkeypatch):
     files = shards.open_files(spans.find_spans(f"{texts}/*"))
     events.open_sink(str(texts / "events"))
     try:
-        shards.Runner(Engine(), str(texts)).cut(f"{texts}/*", files)
+        shards.ShardRunner(Engine(), str(texts)).cut(f"{texts}/*", files)
     finally:
         events.open_sink(None)
     (warning,) = map(json.loads, (texts / "events").read_text().splitlines())

@@ -35,7 +35,7 @@ DECIMALS = st.one_of(
 def watched(values, data_type=None):
     """float32[rows], and the first row that is changed and that is shortened."""
     batch = pa.RecordBatch.from_arrays([pa.array(values, data_type)], ["x"])
-    watch = rounding.Watch({"x"}, {"x"})
+    watch = rounding.RoundingWatch({"x"}, {"x"})
     floats = convert(batch, {"x": Kind.FLOAT}, watch=watch).column("x").flatten()
     rows = [each.get("x", (None, ""))[0] for each in (watch.changed, watch.shortened)]
     return floats.to_numpy(), rows

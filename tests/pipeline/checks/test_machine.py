@@ -186,9 +186,9 @@ def test_broken_pipeline_file_is_a_check_like_the_others(tmp_path):
 
 def test_verdict_counts_what_is_wrong():
     checks = [
-        machine.Check("disk", False, "1 GB free", "Make room."),
-        machine.Check("Java", None, "none"),
-        machine.Check("Python", True, "3.13"),
+        machine.MachineCheck("disk", False, "1 GB free", "Make room."),
+        machine.MachineCheck("Java", None, "none"),
+        machine.MachineCheck("Python", True, "3.13"),
     ]
     text = machine.render(checks)
     assert "disk    1 GB free\n          -> Make room." in text

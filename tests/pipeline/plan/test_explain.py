@@ -11,7 +11,7 @@ import pytest
 from strategos.components.trainer.cluster.strategy import Choice
 from strategos.pipeline import cli
 from strategos.pipeline.plan import explain
-from strategos.pipeline.plan.explain import Explanation, Model, Step
+from strategos.pipeline.plan.explain import Explanation, ModelSize, StepTime
 from strategos.pipeline.view import explain as explain_view
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -124,11 +124,19 @@ def test_with_a_bandwidth_the_exchange_is_compared_with_computing(
 @pytest.mark.parametrize(
     ("step", "shares_cores", "warning"),
     [
-        (Step(0.3, 0.1, 0.1, 0.2), True, ""),
-        (Step(0.2, 0.1, 0.1, 0.2), True, "no faster than one device: all replicas"),
-        (Step(0.1, 0.1, 0.1, 0.2), True, "slower than one device, by a factor of 2.0"),
-        (Step(0.1, 0.1, 0.2, 0.3), False, "by a factor of 3.0: use a larger batch"),
-        (Step(0.1, 0.2, 0.1, 0.3), False, "3.0: the batch is too small to be divided"),
+        (StepTime(0.3, 0.1, 0.1, 0.2), True, ""),
+        (StepTime(0.2, 0.1, 0.1, 0.2), True, "no faster than one device: all replicas"),
+        (
+            StepTime(0.1, 0.1, 0.1, 0.2),
+            True,
+            "slower than one device, by a factor of 2.0",
+        ),
+        (StepTime(0.1, 0.1, 0.2, 0.3), False, "by a factor of 3.0: use a larger batch"),
+        (
+            StepTime(0.1, 0.2, 0.1, 0.3),
+            False,
+            "3.0: the batch is too small to be divided",
+        ),
     ],
 )
 def test_replicas_that_do_not_pay_are_warned_of(capsys, step, shares_cores, warning):
@@ -148,7 +156,7 @@ def test_an_error_in_build_model_is_reported_with_its_line(transformed, explaine
     assert "broken.py:2: AttributeError" in text
 
 
-MODEL = Model(25_000_000, 25_000_000, gradient_bytes=100_000_000, sparse_bytes=0)
+MODEL = ModelSize(25_000_000, 25_000_000, gradient_bytes=100_000_000, sparse_bytes=0)
 GIGABYTE = 1e9
 
 
@@ -161,7 +169,7 @@ def test_a_ring_moves_twice_the_gradients_but_for_one_share(replicas, seconds):
 
 def test_each_replica_gets_the_embedding_rows_of_all_others():
     choice = Choice("mirrored", "", devices=4)
-    model = Model(1, 1, gradient_bytes=1000, sparse_bytes=1000)
+    model = ModelSize(1, 1, gradient_bytes=1000, sparse_bytes=1000)
     assert explain.exchange_seconds(choice, model, 1000.0) == pytest.approx(3.0)
 
 

@@ -37,7 +37,7 @@ def run(workload):
             config,
             config.data.listing(),
             connection,
-            planning.Options(**options),
+            planning.RunOptions(**options),
             files,
             InProcess(),
         )

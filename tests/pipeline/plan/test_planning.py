@@ -79,7 +79,7 @@ def plan(workload):
         files = planning.RunFiles(config.run.root, "now")
         connection = metadata.connection(config.run.root, "sqlite", None)
         metadata.initialise(connection)
-        asked = planning.Options(**options)
+        asked = planning.RunOptions(**options)
         data = config.data.listing()
         made = planning.plan(config, data, connection, asked, files, client)
         make.ir, make.facts = made.ir, made.facts

@@ -21,7 +21,7 @@ RUN = {
 @pytest.fixture
 def question(workload, tmp_path):
     to = f"pusher.to={tmp_path / 'serving'}"
-    return resolve.Question.of(loading.load(workload, (), [to]).config, "code")
+    return resolve.ResolveRequest.of(loading.load(workload, (), [to]).config, "code")
 
 
 def test_spans_and_their_content_are_those_of_a_run_here(workload, question):
@@ -37,7 +37,7 @@ def test_only_complete_spans_are_read(workload):
     marked = ["data.complete.marker=data/span-{SPAN}/_SUCCESS"]
     (workload.parent / "data" / "span-1" / "_SUCCESS").touch()
     config = loading.load(workload, (), marked).config
-    found = resolve.answer(resolve.Question.of(config, "code"), RUN)
+    found = resolve.answer(resolve.ResolveRequest.of(config, "code"), RUN)
     assert json.loads(found["spans"]) == [[1, None]]
 
 
@@ -82,14 +82,14 @@ def test_a_run_does_not_push_over_another_root_unless_it_takes_that_over(
     workload, tmp_path
 ):
     config = loading.load(workload, (), [f"pusher.to={tmp_path / 'serving'}"]).config
-    question = resolve.Question.of(config, "code")
+    question = resolve.ResolveRequest.of(config, "code")
     place = "vm:/runs"
     push(tmp_path / "serving", 10, pushed_by={"root": question.root, "place": "x"})
     resolve.answer(question, RUN)
     push(tmp_path / "serving", 11, pushed_by={"root": "5f", "place": place})
     with pytest.raises(BadInputError, match=f"another root, {place}"):
         resolve.answer(question, RUN)
-    resolve.answer(resolve.Question.of(config, "code", place), RUN)
+    resolve.answer(resolve.ResolveRequest.of(config, "code", place), RUN)
 
 
 def test_gates_judge_the_spans_that_the_model_in_production_has_not_seen(
@@ -99,7 +99,7 @@ def test_gates_judge_the_spans_that_the_model_in_production_has_not_seen(
         write(f"data/span-{span}/a.csv", f"late,tail,carrier\n1,N{span},UA\n")
     sets = ["gates={missing: 0.1}", f"pusher.to={tmp_path / 'serving'}"]
     config = loading.load(workload, (), sets).config
-    question = resolve.Question.of(config, "code")
+    question = resolve.ResolveRequest.of(config, "code")
     first = resolve.answer(question, RUN)
     here = planning.parameters(config, config.data.listing())
     assert first["compared_spans"] == here["compared_spans"]  # the newest one
@@ -111,7 +111,7 @@ def test_gates_judge_the_spans_that_the_model_in_production_has_not_seen(
     assert [each[0] for each in json.loads(again["compared_spans"])["judged"]] == [3, 4]
     assert again["candidate"] == first["candidate"]
     plain = loading.load(workload, (), sets[1:]).config
-    found = resolve.answer(resolve.Question.of(plain, "code"), RUN)
+    found = resolve.answer(resolve.ResolveRequest.of(plain, "code"), RUN)
     assert found["compared_spans"] == "none"
 
 
@@ -122,7 +122,7 @@ def test_training_starts_from_the_weights_in_the_newest_version(workload, tmp_pa
 
     def answer(*more, **given):
         config = loading.load(workload, (), [*sets, *more]).config
-        question = resolve.Question.of(config, "code")
+        question = resolve.ResolveRequest.of(config, "code")
         return resolve.answer(question, {**latest, **given})
 
     first = answer()
@@ -146,13 +146,13 @@ def test_a_window_that_leaves_no_span_for_training_is_rejected(workload, taken):
     split = f"data.split={{by: span, {taken}, keys: []}}"
     config = loading.load(workload, (), [split]).config
     with pytest.raises(BadInputError) as raised:
-        resolve.answer(resolve.Question.of(config, "code"), RUN)
+        resolve.answer(resolve.ResolveRequest.of(config, "code"), RUN)
     assert raised.value.key == "data.split.spans"
 
 
 def test_candidate_is_another_if_data_code_or_parameters_are(question, workload):
     def candidate(key="code", **given):
-        asked = resolve.Question(**{**vars(question), "key": key})
+        asked = resolve.ResolveRequest(**{**vars(question), "key": key})
         return resolve.answer(asked, {**RUN, **given})["candidate"]
 
     first = candidate()

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from strategos.pipeline.config.sections import Schedule
-from strategos.pipeline.history.attempts import Attempt, Push
+from strategos.pipeline.history.attempts import Push, RunAttempt
 from strategos.pipeline.plan import retraining
 from strategos.pipeline.plan.previews import Preview
 
@@ -24,7 +24,7 @@ def push(*spans, pushed_at=_NOW - 3 * _DAY):
 
 def attempt(outcome, *spans, ago, data="d", settings="s"):
     ended = _NOW - ago
-    return Attempt(f"r{ago}", ended - 60, ended, outcome, spans, data, settings)
+    return RunAttempt(f"r{ago}", ended - 60, ended, outcome, spans, data, settings)
 
 
 def decide(spans, last=None, *attempts, now=_NOW, pushes=True, data="d", **schedule):
@@ -237,10 +237,10 @@ def test_cron_follows_daylight_saving_and_fires_once(day, hour):
     zone = ZoneInfo("Europe/Berlin")
     midnight = datetime.datetime(*day, tzinfo=zone).timestamp()
     schedule = {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}
-    ran = Attempt("r", midnight - 60, midnight, "blessed", (ONE,), "d", "s")
+    ran = RunAttempt("r", midnight - 60, midnight, "blessed", (ONE,), "d", "s")
     due = decide([ONE], push(ONE), ran, now=midnight + 6 * _HOUR, **schedule)
     assert f"{hour} of `schedule.cron`" in due.reason
-    again = Attempt("r", midnight + 6 * _HOUR, midnight, "blessed", (ONE,), "d", "s")
+    again = RunAttempt("r", midnight + 6 * _HOUR, midnight, "blessed", (ONE,), "d", "s")
     later = midnight + 12 * _HOUR
     assert not decide([ONE], push(ONE), again, now=later, **schedule).due
 

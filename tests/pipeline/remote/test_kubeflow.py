@@ -39,7 +39,7 @@ Error: exit status 1
 def service(kfp, configured, clock):
     config = configured(kfp.url, service_account="strategos")
     retries = Retries(clock=clock, sleep=clock.sleep)
-    return kubeflow.Kubeflow(config, Api(config, kfp.url), retries=retries)
+    return kubeflow.KubeflowPipelines(config, Api(config, kfp.url), retries=retries)
 
 
 def follow(service, clock, tmp_path):
@@ -117,7 +117,9 @@ def test_an_experiment_that_another_client_makes_meanwhile_is_used(
 def test_a_refused_connection_is_reported_and_tried_again(configured, clock, compiled):
     config = configured("http://127.0.0.1:1")
     retries = Retries(clock=clock, sleep=clock.sleep)
-    service = kubeflow.Kubeflow(config, Api(config, "http://127.0.0.1:1"), "", retries)
+    service = kubeflow.KubeflowPipelines(
+        config, Api(config, "http://127.0.0.1:1"), "", retries
+    )
     with pytest.raises(UserError, match=r"cannot be reached: .*refused") as caught:
         service.submit(compiled, "flights")
     assert "object at" not in str(caught.value)
@@ -134,7 +136,7 @@ def test_an_answer_that_does_not_come_is_given_up(kfp, configured):
     kfp.get_healthz = lambda *given: (hangs.wait(60) and 200, {})
     api = Api(config, kfp.url, timeouts=(5, 0.05))
     with pytest.raises(UserError, match=r"longer than 0.05 s"):
-        kubeflow.Kubeflow(config, api).check()
+        kubeflow.KubeflowPipelines(config, api).check()
     hangs.set()
 
 
@@ -164,7 +166,7 @@ def test_a_kfp_of_several_users_needs_a_namespace(service, kfp, configured):
     with pytest.raises(UserError, match=r"kubeflow.namespace: is missing"):
         service.check()
     config = configured(kfp.url, namespace="team")
-    kubeflow.Kubeflow(config, Api(config, kfp.url)).check()
+    kubeflow.KubeflowPipelines(config, Api(config, kfp.url)).check()
 
 
 def test_tokens_come_from_the_environment_only(kfp, configured, tmp_path):

@@ -208,7 +208,7 @@ def test_a_deletion_is_sent_again_and_a_creation_is_not(
 ):
     config = configured(kfp.url, schedule={"cron": "0 4 * * *"})
     retries = Retries(clock=clock, sleep=clock.sleep)
-    service = kubeflow.Kubeflow(config, Api(config, kfp.url), "", retries)
+    service = kubeflow.KubeflowPipelines(config, Api(config, kfp.url), "", retries)
     kfp.fails["POST /apis/v2beta1/recurringruns"] = [500]
     with pytest.raises(UserError, match="answers 500"):
         service.create_recurring(compiled, "flights")
