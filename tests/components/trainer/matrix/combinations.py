@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Mapping
@@ -93,6 +94,7 @@ def cells() -> list[Cell]:
     return found
 
 
+@functools.cache  # each file of a strategy asks; they take two seconds
 def all_cells() -> list[Cell]:
     """The cells that train, and those that are rejected."""
     plain = {key: values[0] for key, values in DIMENSIONS.items()}
