@@ -1,37 +1,17 @@
 # Every target does all of its set-up itself; `make help` says what there is.
 PYTHON ?= python3
 TESTS ?= tests
-# What differs between the stacks, and the end-to-end tests that depend on it.
-STACK_TESTS = $(addprefix tests/components/, example_gen transform evaluator \
-    test_statistics_gen.py test_infra_validator.py test_predict.py \
-    test_user_node.py plugins \
-    user_code/test_archive.py user_code/test_user_errors.py files/test_filesystems.py \
-    files/test_temporary.py files/test_tfx_s3.py files/test_places.py \
-    files/test_storage.py files/test_cloud_storage.py) \
-  $(addprefix tests/components/trainer/, compat cluster/test_devices.py \
-    data/test_ragged.py data/test_distributed.py gang/test_loopback.py \
-    gang/test_contact.py loop/test_strategies.py loop/test_resumed_epochs.py \
-    loop/test_parameter_server.py \
-    loop/test_checkpoints.py model/replicas model/test_effects.py \
-    model/test_varying.py model/tables loop/warm_start run \
-    $(addprefix launchers/tfjob/, test_staging.py test_object_store.py)) \
-  $(addprefix tests/pipeline/, runners test_cli.py test_api.py view/test_quiet.py plan/test_graph.py \
-    plan/test_cluster.py plan/test_uploads.py plan/test_user_nodes.py) \
-  tests/test_wheel.py $(addprefix tests/e2e/, test_digits.py \
-    test_flights.py test_interruption.py test_plugin_package.py test_python.py \
-    test_runners.py test_strategies.py test_text.py test_tutorial.py servers/test_metadata_servers.py \
-    servers/test_remote_root.py servers/test_remote_data.py servers/test_cloud_storage.py)
 # Test files that run at a time, each with up to two gigabytes. Tests wait for processes
 # a fifth of the time: three files keep two cores busy.
 JOBS ?= 3
-# Files in the order of tests/conftest.py, the longest first.
+# Files in the order of tests/support/register.py, the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # For the first build of the cluster's programs, before `test-cluster` goes on without it.
 BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-matrix test-faults test-engine test-cluster test-install test-image test-gpu test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-matrix test-faults test-engine test-cluster test-install test-image test-gpu test-stack test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -82,8 +62,11 @@ test-image: setup  ## Build the images of kubeflow/Dockerfile, and run the fligh
 test-gpu: setup  ## Run the tests that need one GPU or two (first: make setup EXTRAS=gpu).
 	@TF_ENABLE_ONEDNN_OPTS=1 .venv/bin/pytest -m gpu -rs $(TESTS)
 
+test-stack: setup  ## Run what differs by stack on this one.
+	@.venv/bin/pytest $(PARALLEL) -m stack $(TESTS)
+
 test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 user space.
-	@scripts/new_stack.sh test $(if $(TESTS:tests=),$(TESTS),$(STACK_TESTS))
+	@scripts/new_stack.sh $(if $(TESTS:tests=),test,test-stack) $(TESTS)
 	@scripts/new_stack.sh test-install tests/e2e
 
 bench: setup  ## Compare whole runs with TFX's own and with a script (half an hour).

@@ -15,14 +15,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from cloud_storage import CloudStorage
-from kubernetes_cluster import Kubernetes
-from s3 import S3
-from server import running
 
 from strategos.components import plugins, processes, worker_process
 from strategos.components.user_code import modules
 from strategos.pipeline.view import quiet
+
+pytest_plugins = ("register", "server_fixtures")  # of tests/support
 
 # What this process starts that uses TensorFlow, and what a run does that uses TFX.
 _HOSTS = (
@@ -74,18 +72,6 @@ gc.disable()
 if sys.version_info < (3, 11):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-# Where files take long, the longest first: so all of pytest's workers end together.
-_LONG = (
-    "components/trainer/loop/test_update_lock.py",
-    *("components/shards/flink/test_kills.py", "components/shards/flink"),
-    *("e2e/cluster/test_kubeflow.py", "e2e/test_engine.py"),
-    "components/trainer/launchers/tfjob/test_tfjob_cluster.py",
-    *("components/transform/test_features.py", "components/trainer/gang"),
-    *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),
-    *("components/trainer/hosts", "e2e", "components/trainer", "components/evaluator"),
-    *("pipeline/runners", "pipeline/view", "test_wheel.py"),
-)
-
 
 def _parent(name, folder=None, user=()):
     parent = runpy.run_path(str(Path(__file__).with_name("warm.py")))["Parent"]
@@ -114,26 +100,6 @@ def pytest_xdist_setupnodes(config, specs):
     if sys.version_info < (3, 11) and not named:  # not tried on the newer stack yet
         for spec in specs:
             spec.python = _parent("tfx").worker()
-
-
-def pytest_ignore_collect(collection_path, config):
-    """Imports no file without the mark that alone is asked for."""
-    mark = config.getoption("markexpr")
-    if not mark.isidentifier() or collection_path.suffix != ".py":
-        return None
-    return None if f"mark.{mark}" in collection_path.read_text() else True
-
-
-def pytest_collection_modifyitems(items):
-    """Long files come first; the tests of a file stay in their order."""
-    tests = Path(__file__).parent
-
-    def place(item):
-        path = item.path.relative_to(tests).as_posix()
-        found = [number for number, part in enumerate(_LONG) if path.startswith(part)]
-        return found[0] if found else len(_LONG)
-
-    items.sort(key=place)
 
 
 def pytest_collection_finish():
@@ -329,100 +295,3 @@ def environment():
     """The environment of all processes that the tests of a module start."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
-
-
-@pytest.fixture(scope="module")
-def object_store():
-    """The scheme of `bucket`; a module that overrides it can try both."""
-    return "s3"
-
-
-@pytest.fixture(scope="session")
-def cloud_storage_folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("cloud-storage")
-
-
-@pytest.fixture(scope="module")
-def cloud_storage(environment, cloud_storage_folder):
-    """A Google Cloud Storage of its own."""
-    with running(CloudStorage(cloud_storage_folder)) as store:
-        for name, value in store.environment().items():
-            environment.setenv(name, value)
-        yield store
-
-
-@pytest.fixture(scope="module")
-def s3_client(environment):
-    """A client of an S3 server of its own, with the empty bucket `bucket`."""
-    with running(S3()) as store:
-        for name, value in store.environment().items():
-            environment.setenv(name, value)
-        yield store.client()
-
-
-@pytest.fixture(scope="module")
-def bucket_client(object_store, request):
-    """A client of an object store of its own, as boto3's, with the bucket `bucket`."""
-    if object_store == "gs":
-        return request.getfixturevalue("cloud_storage").client()
-    return request.getfixturevalue("s3_client")
-
-
-@pytest.fixture(scope="module")
-def bucket(object_store, bucket_client):
-    """The URL of an empty bucket on an object store of its own."""
-    return f"{object_store}://bucket"
-
-
-def _ip(*arguments):
-    return subprocess.run(["ip", *arguments], capture_output=True).returncode == 0
-
-
-def _lay(cable, ends):
-    """Joins two namespaces by a cable of this name; returns whether that worked."""
-    devices = [f"{cable}{side}" for side in "ab"]
-    made = _ip("link", "add", devices[0], "type", "veth", "peer", "name", devices[1])
-    for device, (name, address) in zip(devices, ends, strict=True):
-        made = made and all(
-            (
-                _ip("link", "set", device, "netns", name),
-                _ip("-n", name, "addr", "add", address, "dev", device),
-                _ip("-n", name, "link", "set", "lo", "up"),
-                _ip("-n", name, "link", "set", device, "up"),
-            )
-        )
-    return made
-
-
-@pytest.fixture
-def make_namespaces():
-    """Makes network namespaces joined by cables: `make_namespaces(*cables)`.
-
-    A cable is a mapping from the names of two hosts to their addresses. Returns the
-    namespace of each host by its name.
-    """
-    made = {}
-
-    def make(*cables):
-        if os.geteuid() != 0 or shutil.which("ip") is None:
-            pytest.skip("network namespaces need root and the command `ip`")
-        hosts = dict.fromkeys(host for cable in cables for host in cable)
-        made.update({host: f"strategos-{host}-{os.getpid()}" for host in hosts})
-        done = all(_ip("netns", "add", name) for name in made.values())
-        for number, cable in enumerate(cables):
-            ends = [(made[host], address) for host, address in cable.items()]
-            done = done and _lay(f"s{os.getpid()}n{number}", ends)
-        if not done:
-            pytest.skip("network namespaces cannot be made here")
-        return dict(made)
-
-    yield make
-    for name in made.values():
-        _ip("netns", "del", name)
-
-
-@pytest.fixture(scope="module")  # one that idles takes a third of a core
-def cluster(tmp_path_factory):
-    """A Kubernetes with Kubeflow, which no test ends."""
-    with running(Kubernetes(tmp_path_factory.mktemp("cluster-logs"))) as found:
-        yield found

@@ -1,0 +1,120 @@
+"""The register of tests: marks, files that differ by stack, slow files.
+
+The hooks of pytest that read it are here too.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+_TESTS = Path(__file__).parents[1]
+
+# What `make test` leaves out, each with a stage of its own.
+MARKS = {
+    "faults": "kills, freezes or starves processes; takes long (make test-faults)",
+    "engine": "of other engines than direct; most need Java and the jars of Flink "
+    "(make test-engine)",
+    "cluster": "on a real Slurm or Kubernetes, or slow jobs elsewhere "
+    "(make test-cluster)",
+    "matrix": "trains each pair of features beside plain Keras (make test-matrix)",
+    "install": "from the built wheel, in an environment of its own (make test-install)",
+    "image": "in containers of the Dockerfile; builds for minutes (make test-image)",
+    "gpu": "needs one GPU or two (make test-gpu)",
+}
+_UNMARKED = f"not ({' or '.join(MARKS)})"
+
+# What differs between the stacks, and the end-to-end tests that depend on it.
+_BY_STACK = (
+    *("components/example_gen", "components/transform", "components/evaluator"),
+    *("components/plugins", "components/test_statistics_gen.py"),
+    *("components/test_infra_validator.py", "components/test_predict.py"),
+    *("components/test_user_node.py", "components/user_code/test_archive.py"),
+    *("components/user_code/test_user_errors.py", "components/files/test_places.py"),
+    *("components/files/test_filesystems.py", "components/files/test_temporary.py"),
+    *("components/files/test_tfx_s3.py", "components/files/test_storage.py"),
+    *("components/files/test_cloud_storage.py", "components/trainer/compat"),
+    *("components/trainer/cluster/test_devices.py", "components/trainer/run"),
+    "components/trainer/data/test_ragged.py",
+    "components/trainer/data/test_distributed.py",
+    "components/trainer/gang/test_loopback.py",
+    "components/trainer/gang/test_contact.py",
+    "components/trainer/launchers/tfjob/test_staging.py",
+    "components/trainer/launchers/tfjob/test_object_store.py",
+    "components/trainer/loop/test_strategies.py",
+    "components/trainer/loop/test_resumed_epochs.py",
+    "components/trainer/loop/test_parameter_server.py",
+    "components/trainer/loop/test_checkpoints.py",
+    *("components/trainer/loop/warm_start", "components/trainer/model/replicas"),
+    "components/trainer/model/test_effects.py",
+    *("components/trainer/model/test_varying.py", "components/trainer/model/tables"),
+    *("pipeline/runners", "pipeline/test_cli.py", "pipeline/test_api.py"),
+    *("pipeline/view/test_quiet.py", "pipeline/plan/test_graph.py"),
+    *("pipeline/plan/test_cluster.py", "pipeline/plan/test_uploads.py"),
+    *("pipeline/plan/test_user_nodes.py", "test_wheel.py", "e2e/test_digits.py"),
+    *("e2e/test_flights.py", "e2e/test_interruption.py", "e2e/test_plugin_package.py"),
+    *("e2e/test_python.py", "e2e/test_runners.py", "e2e/test_strategies.py"),
+    *("e2e/test_text.py", "e2e/test_tutorial.py", "e2e/servers/test_remote_root.py"),
+    *("e2e/servers/test_metadata_servers.py", "e2e/servers/test_remote_data.py"),
+    "e2e/servers/test_cloud_storage.py",
+)
+
+# Where files take long, the longest first: so all of pytest's workers end together.
+# Others follow in the order of their names.
+_LONG = (
+    "components/trainer/loop/test_update_lock.py",
+    *("components/shards/flink/test_kills.py", "components/shards/flink"),
+    *("e2e/cluster/test_kubeflow.py", "e2e/test_engine.py"),
+    "components/trainer/launchers/tfjob/test_tfjob_cluster.py",
+    *("components/transform/test_features.py", "components/trainer/gang"),
+    *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),
+    *("components/trainer/hosts", "e2e", "components/trainer", "components/evaluator"),
+    *("pipeline/runners", "pipeline/view", "test_wheel.py"),
+)
+
+
+PATHS = [_TESTS / part for part in (*_BY_STACK, *_LONG)]
+
+
+@functools.cache
+def _differs_by_stack(path):
+    """Whether a file is one of those, or a folder has one."""
+    wanted = [_TESTS / part for part in _BY_STACK]
+    return any(path.is_relative_to(x) or x.is_relative_to(path) for x in wanted)
+
+
+def pytest_configure(config):
+    """Registers the marks; what `-m` does not ask for is left out."""
+    for name, meaning in MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    config.addinivalue_line("markers", "stack: differs by stack (make test-new-stack)")
+    asked = config.option.markexpr
+    if asked in ("", "stack"):
+        config.option.markexpr = f"{asked} and {_UNMARKED}" if asked else _UNMARKED
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Imports no file without the mark that alone is asked for."""
+    mark = config.option.markexpr
+    if mark == f"stack and {_UNMARKED}":
+        return None if _differs_by_stack(collection_path) else True
+    if not mark.isidentifier() or collection_path.suffix != ".py":
+        return None
+    return None if f"mark.{mark}" in collection_path.read_text() else True
+
+
+def pytest_itemcollected(item):
+    """Marks what differs by stack."""
+    if _differs_by_stack(item.path):
+        item.add_marker("stack")
+
+
+def pytest_collection_modifyitems(items):
+    """Long files come first; the tests of a file stay in their order."""
+    items.sort(key=lambda item: _place(item.path))
+
+
+@functools.cache
+def _place(path):
+    found = [n for n, part in enumerate(_LONG) if path.is_relative_to(_TESTS / part)]
+    return found[0] if found else len(_LONG)
