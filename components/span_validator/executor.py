@@ -13,7 +13,7 @@ from tfx.utils import io_utils
 
 from strategos.components.data_files.span_checks import FILE
 from strategos.components.shards.executor import EngineExecutor
-from strategos.components.span_validator import gating
+from strategos.components.span_validator import usual_spans
 from strategos.components.span_validator.measure import Reader
 from strategos.components.user_code.workload_paths import WorkloadPaths
 
@@ -48,7 +48,7 @@ class Executor(EngineExecutor):
         )
         gates = json.loads(exec_properties["gates"])
         serving = exec_properties["serving"] or here.serving
-        found = list(gating.judged(reader, compared, gates, serving))
+        found = list(usual_spans.judged(reader, compared, gates, serving))
         # Skew may as well be the fault of the serving data.
         failed = [check for check in found if not check.ok]
         at_fault = {check.span for check in failed if check.gate != "skew"}

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any
 
 from strategos.components.data_files.span_checks import describe
-from strategos.components.span_validator import preview
+from strategos.components.span_validator import preview_process
 from strategos.components.worker_process import serve
 
 _CANARY, _LIVE = "canary", "live"
@@ -38,13 +38,13 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     from strategos.components.evaluation import findings, summary
     from strategos.components.evaluation.models import Location
     from strategos.components.push_targets import targets
-    from strategos.components.span_validator import gating
+    from strategos.components.span_validator import usual_spans
 
-    reader, evaluator = preview.reader_of(request), request["evaluator"]
+    reader, evaluator = preview_process.reader_of(request), request["evaluator"]
     (span,) = spans.resolve_spans(reader.pattern, [request["span"]])
     if request["gates"]:
         compared = {"judged": [request["span"]], "usual": request["usual"]}
-        found = gating.judged(reader, compared, request["gates"], "")
+        found = usual_spans.judged(reader, compared, request["gates"], "")
         failed = [dataclasses.asdict(check) for check in found if not check.ok]
         if failed:
             lines = [f"{check['gate']}: {describe(check)}" for check in failed]
@@ -62,7 +62,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
             if request[name]
         ]
         asked = reader, span, request["label"], evaluator, tuple(models)
-        scored = preview.scored(*asked)
+        scored = preview_process.scored(*asked)
     incomparable = scored.unusable.get(_LIVE, "")
     usable = [model.name for model in models if model.name not in scored.unusable]
     slices = scored.sums.metrics(*usable)

@@ -9,7 +9,7 @@ from strategos.components.data_files import sources
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
-from strategos.pipeline.config.problems import listed, shown
+from strategos.pipeline.config.problems import choices, shown
 from strategos.pipeline.config.sections import Config
 
 
@@ -66,7 +66,7 @@ def _no_header(config: Config, path: str, columns: Sequence[str]) -> UserError:
     return config.problem(
         "data.examples",
         f"the first line of {shown(path)} holds values, not names of columns: "
-        f"{listed(columns)}",
+        f"{choices(columns)}",
         remedy="Write a line with the columns' names before it.",
     )
 
@@ -125,7 +125,7 @@ def _no_column(
             "or set `label` to the raw column that it is made from."
         )
     message = f"{shown(path)} has no column `{name}`{message}"
-    return config.problem(key, message, expected=listed(columns), remedy=remedy)
+    return config.problem(key, message, expected=choices(columns), remedy=remedy)
 
 
 def _alike(one: str, other: str) -> bool:

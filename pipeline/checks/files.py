@@ -25,7 +25,7 @@ from strategos.components.wording import nearest
 from strategos.pipeline.checks import folders, module_source
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.nodes.sections import Node
-from strategos.pipeline.config.problems import listed, shown
+from strategos.pipeline.config.problems import choices, shown
 from strategos.pipeline.config.sections import Config, Transform
 from strategos.pipeline.config.trainer import Trainer
 
@@ -205,7 +205,7 @@ def _function_problems(
     yield config.problem(
         key,
         f"{shown(source.path)} has no function `{name}`; functions there: "
-        f"{listed(source.functions)}",
+        f"{choices(source.functions)}",
         remedy=f"{remedy} `def {signature}` there.",
     )
 

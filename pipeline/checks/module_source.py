@@ -12,7 +12,7 @@ from pathlib import Path
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
 from strategos.components.wording import nearest
-from strategos.pipeline.config.problems import listed, shown
+from strategos.pipeline.config.problems import choices, shown
 from strategos.pipeline.config.sections import Config
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -224,6 +224,6 @@ def _no_module(config: Config, key: str, module: str) -> UserError:
     return config.problem(
         key,
         f"module `{module}` does not exist in {shown(config.folder)}; modules there: "
-        f"{listed(others)}",
+        f"{choices(others)}",
         remedy=remedy,
     )

@@ -66,7 +66,7 @@ def shown(path: str | Path) -> str:
     return short(str(path))
 
 
-def listed(names: Sequence[str]) -> str:
+def choices(names: Sequence[str]) -> str:
     """`names` with commas between them, at most a dozen; "none" if empty."""
     return abridged(names, _NAMES) or "none"
 

@@ -22,7 +22,7 @@ from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import (
     caching,
-    gating,
+    compared_spans,
     graph,
     partial,
     production,
@@ -162,7 +162,7 @@ def _compared(config: Config, data: Listing, new: Collection[int]) -> str:
         return NOTHING
     memo = file_hashes(config.run.root)
     try:
-        return gating.compared_spans(data, new, config.serving or "", memo)
+        return compared_spans.compared_spans(data, new, config.serving or "", memo)
     except UserError as error:
         raise config.located(error) from error
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from strategos.components.wording import abridged, counted, duration, listed
-from strategos.pipeline.plan import gating, previews
-from strategos.pipeline.plan.previews import Preview
+from strategos.pipeline.plan import compared_spans, span_preview
+from strategos.pipeline.plan.span_preview import Preview
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule
@@ -129,7 +129,9 @@ class _Case:
         concluded = [a for a in facts.attempts if a.made or a.rejected]
         self._concluded = concluded[0] if concluded else None
         self._seen = dict(self._tried())
-        self._new = tuple(s for s in self._spans if gating.is_new(*s, self._seen))
+        self._new = tuple(
+            s for s in self._spans if compared_spans.is_new(*s, self._seen)
+        )
 
     def decision(self) -> RetrainingDecision:
         """What holds a run back comes before what makes it due."""
@@ -226,10 +228,10 @@ class _Case:
         return f"{_describe(self._new, self._seen)} came after {self._reference()}"
 
     def _drift(self) -> str:
-        return self._first_of(previews.drift)
+        return self._first_of(span_preview.drift)
 
     def _metrics(self) -> str:
-        return self._first_of(previews.fall)
+        return self._first_of(span_preview.fall)
 
     def _first_of(self, describe: Callable[[int, Preview, Schedule], str]) -> str:
         """What the first new span says that says anything."""
@@ -357,7 +359,9 @@ class _Case:
             unseen = counted(len(self._new), "span")
             wanted = f"`schedule.new_spans` is {self._schedule.new_spans}"
             known = f"{unseen} came after it, but {wanted}"
-        elif last and any(gating.is_new(*s, dict(model.spans)) for s in self._spans):
+        elif last and any(
+            compared_spans.is_new(*s, dict(model.spans)) for s in self._spans
+        ):
             known = f"no span came after run {last.run_id}, which was {last.outcome}"
         elif self._files_changed:
             known = "was trained on earlier files of these spans"

@@ -29,7 +29,7 @@ from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
 from strategos.pipeline.history import models
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.plan import gating
+from strategos.pipeline.plan import compared_spans
 from strategos.pipeline.root import RUN_CONTEXT
 from strategos.pipeline.root.state import state_folder
 from strategos.pipeline.run import pushes
@@ -179,7 +179,7 @@ def _judged(
     span = _unseen(config, canary, data)
     before = [each for each in data.found if each.number < span.number]
     with tempfile.TemporaryDirectory() as folder:
-        request = _request(config, span, before[-gating.USUAL_SPANS :]) | {
+        request = _request(config, span, before[-compared_spans.USUAL_SPANS :]) | {
             "folder": folder,
             "canary": canary.path,
             "live": live,

@@ -17,7 +17,7 @@ from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import RetrainingDecision
 from strategos.pipeline.plan.reuse import user_code
 from strategos.pipeline.root.state import file_hashes
-from strategos.pipeline.run import previewing
+from strategos.pipeline.run import span_measurements
 
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.attempts import Push
     from strategos.pipeline.history.store import Store
-    from strategos.pipeline.plan.previews import Preview
+    from strategos.pipeline.plan.span_preview import Preview
 
 
 def accepted(
@@ -183,5 +183,5 @@ def _previews(
     if live is None:
         return {}
     seen = [number for number, _ in live.spans or push.spans]
-    model = previewing.ModelInProduction(live.path, seen, live.metrics)
-    return previewing.measure(config, found, model)
+    model = span_measurements.ModelInProduction(live.path, seen, live.metrics)
+    return span_measurements.measure(config, found, model)

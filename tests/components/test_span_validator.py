@@ -316,7 +316,7 @@ def test_a_canary_is_judged_overall_and_by_slice_beside_the_live_model(write, tm
 def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tmp_path):
     from sklearn.metrics import accuracy_score, roc_auc_score
 
-    from strategos.components.span_validator import preview
+    from strategos.components.span_validator import preview_process
 
     model = _export(tmp_path / "model", 1.0)
     write(1, **_columns(500, 1))
@@ -334,7 +334,7 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tm
         "task": "binary",
         "metrics": ["auc", "accuracy"],
     }
-    found = preview.preview(request)
+    found = preview_process.preview(request)
     scores = 1 / (1 + np.exp(-new["delay"]))
     assert found["metrics"] == pytest.approx(
         {
@@ -345,8 +345,10 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(write, tm
     assert found["distances"]["delay"] > 0.1 > found["distances"]["late"]
     write(3, **{name: values for name, values in new.items() if name != "late"})
     with pytest.raises(UserError, match="label: the span has no column `late`"):
-        preview.preview({**request, "span": [3, None], "folder": f"{tmp_path}/3"})
-    alone = preview.preview({**request, "reference": None, "model": None})
+        preview_process.preview(
+            {**request, "span": [3, None], "folder": f"{tmp_path}/3"}
+        )
+    alone = preview_process.preview({**request, "reference": None, "model": None})
     assert alone == {"distances": {}, "metrics": {}}
 
 
@@ -355,7 +357,7 @@ def test_a_span_is_scored_with_the_types_of_the_model_that_it_would_not_have(
 ):
     from sklearn.metrics import roc_auc_score
 
-    from strategos.components.span_validator import preview
+    from strategos.components.span_validator import preview_process
 
     model = _export(tmp_path / "model", 1.0, code=True)
     schema = tmp_path / "model" / "assets.extra" / "schema.pbtxt"
@@ -373,7 +375,9 @@ def test_a_span_is_scored_with_the_types_of_the_model_that_it_would_not_have(
         **{"label": "late", "task": "binary", "metrics": ["auc"]},
     }
     expected = roc_auc_score(rows["late"], rows["delay"] * rows["code"])
-    assert preview.preview(request)["metrics"] == pytest.approx({"auc": expected})
+    assert preview_process.preview(request)["metrics"] == pytest.approx(
+        {"auc": expected}
+    )
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
-from strategos.pipeline.plan import gating, production
+from strategos.pipeline.plan import compared_spans, production
 from strategos.pipeline.plan.production import Production
 
 if TYPE_CHECKING:
@@ -210,7 +210,9 @@ def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str,
     }
     if question.gates:
         new = _new(data, serving)
-        found["compared_spans"] = gating.compared_spans(data, new, question.serving)
+        found["compared_spans"] = compared_spans.compared_spans(
+            data, new, question.serving
+        )
     candidate = _candidate(question.key, {**parameters, **found})
     return {
         **found,
@@ -234,7 +236,11 @@ def _reject_gangs(distribution: str) -> None:
 def _new(data: Listing, serving: Production | None) -> set[int]:
     """Numbers of the spans that the model in production has not seen."""
     seen = dict(serving.about.get("spans", ())) if serving else {}
-    return {s.number for s in data.chosen if gating.is_new(s.number, s.version, seen)}
+    return {
+        s.number
+        for s in data.chosen
+        if compared_spans.is_new(s.number, s.version, seen)
+    }
 
 
 def _weights(

@@ -11,7 +11,7 @@ from strategos.components.user_node import USER_MODULE
 from strategos.components.user_node.spec import ANY, SIMPLE, Argument, Spec
 from strategos.components.wording import nearest
 from strategos.pipeline.config.nodes.sections import Node
-from strategos.pipeline.config.problems import listed, received
+from strategos.pipeline.config.problems import choices, received
 from strategos.pipeline.config.sections import Config
 
 
@@ -99,7 +99,7 @@ def _unknown(
     return config.problem(
         key,
         f"`{node.component}` has no {kind} `{argument}`",
-        expected=listed(list(known)),
+        expected=choices(list(known)),
         remedy=f"Did you mean `{near}`?" if near else "Remove it.",
     )
 

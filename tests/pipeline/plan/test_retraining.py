@@ -11,7 +11,7 @@ import pytest
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history.attempts import Push, RunAttempt
 from strategos.pipeline.plan import retraining
-from strategos.pipeline.plan.previews import Preview
+from strategos.pipeline.plan.span_preview import Preview
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _NOW = 1_795_278_914.0  # Saturday, 2026-11-21 16:35:14 UTC

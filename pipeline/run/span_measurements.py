@@ -16,14 +16,14 @@ from strategos.components.data_files import spans
 from strategos.components.errors import UserError, first_line
 from strategos.components.files import commit
 from strategos.components.span_validator import FOLDER_VARIABLE
-from strategos.pipeline.plan.previews import Preview
+from strategos.pipeline.plan.span_preview import Preview
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
 if TYPE_CHECKING:
     from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
 
-_WORKER = "strategos.components.span_validator.preview"
+_WORKER = "strategos.components.span_validator.preview_process"
 _QUIET = {"PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}  # of imports
 
 

@@ -1,6 +1,7 @@
 """Measures a new span before a run: its distance from known data, a model's metrics.
 
-`python -m strategos.components.span_validator.preview`, started by `strategos retrain`.
+`python -m strategos.components.span_validator.preview_process`, which
+`strategos retrain` starts.
 """
 
 from __future__ import annotations
