@@ -65,8 +65,9 @@ def _images(config: Config, target: str) -> Iterator[_Image]:
     steps = getattr(config, target).image
     yield _Image(steps, None)
     distribution = config.trainer.distribution
-    jobs = {"tfjob": distribution.tfjob.image, "vertex": distribution.vertex.image}
-    training = jobs.get(distribution.launcher)
+    is_vertex = distribution.launcher == "vertex"
+    job = distribution.pods or (distribution.vertex if is_vertex else None)
+    training = job and job.image
     if training and training != steps:
         yield _Image(training, "training")
 

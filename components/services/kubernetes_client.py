@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def connect() -> tuple[ApiClient, str]:
+def connect(launcher: str = "") -> tuple[ApiClient, str]:
     """Returns a client, and the namespace that goes with its credentials.
 
     They are those of the first that exists: the files that KUBECONFIG names, the
     service account of this pod, ~/.kube/config.
+
+    Args:
+      launcher: The launcher that connects, for messages.
 
     Raises:
       UserError: There are none.
@@ -37,7 +40,7 @@ def connect() -> tuple[ApiClient, str]:
         raise UserError(
             f"no cluster can be reached from here: {error}",
             key="trainer.distribution.launcher",
-            received="tfjob",
+            received=launcher,
             remedy="Set KUBECONFIG, or run in a pod with a service account.",
         ) from None
     return client.ApiClient(settings), context["context"].get("namespace") or "default"

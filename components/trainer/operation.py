@@ -29,8 +29,8 @@ class Operation:
         orchestrator does not know it.
       from_scratch: Whether checkpoints of earlier runs are ignored.
       judged_as: The Evaluator's task, such as "binary"; "" without an Evaluator.
-      job: `trainer.distribution.slurm` or `.tfjob`, with times in seconds; empty for
-        launchers that submit no job.
+      job: The launcher's section of `trainer.distribution`, such as `.slurm`, with
+        times in seconds; empty for launchers that submit no job.
     """
 
     launcher: str = "local"

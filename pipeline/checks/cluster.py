@@ -37,7 +37,8 @@ _WHY = {
     "vertex": "the containers of a custom job cannot see the files of a step of KFP"
 }
 _GANG_FIXES = {
-    "kubeflow": "Use `launcher: tfjob`, or `mirrored` on a node with several GPUs.",
+    "kubeflow": "Use `launcher: kubernetes`, or `mirrored` on a node with several "
+    "GPUs.",
     "vertex": "Use `launcher: vertex`, or `mirrored` on a machine with several GPUs.",
 }
 _PUSH_TO = {"kubeflow": ("s3", "gs"), "vertex": ("gs",)}
@@ -242,24 +243,24 @@ def _distribution_problems(config: Config, target: str) -> Iterator[UserError]:
 def _training_job_problems(
     config: Config, section: Kubeflow | Vertex
 ) -> Iterator[UserError]:
-    """Yields a problem if the Trainer's step and its TFJob share no files."""
-    distribution = config.trainer.distribution
-    if distribution.launcher != "tfjob" or isinstance(section, Vertex):
+    """Yields a problem if the Trainer's step and its pods share no files."""
+    pods = config.trainer.distribution.pods
+    if pods is None or isinstance(section, Vertex):
         return
-    folder, key = distribution.tfjob.folder, "trainer.distribution.tfjob.folder"
-    if not folder:
+    key = f"trainer.distribution.{config.trainer.distribution.launcher}"
+    if not pods.folder:
         yield config.problem(
-            key,
+            f"{key}.folder",
             "is missing: the files of a step are in its own container",
             remedy="Name a URL such as s3://BUCKET/FOLDER, or a folder on one of "
-            "`trainer.distribution.tfjob.volumes`.",
+            f"`{key}.volumes`.",
         )
-    elif is_remote(folder):
+    elif is_remote(pods.folder):
         return
-    for volume in distribution.tfjob.volumes:
+    for volume in pods.volumes:
         if volume not in section.volumes:
             yield config.problem(
-                "trainer.distribution.tfjob.volumes",
+                f"{key}.volumes",
                 "the step of the Trainer does not mount this volume at the same path",
                 received=f"{volume.claim} at {volume.path}",
                 remedy="Add the volume to `kubeflow.volumes`.",

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
+from strategos.components.errors import required
 from strategos.components.trainer.cluster.strategy import (
     DEFAULT_PARAMETER_SERVERS,
     DEFAULT_WORKERS,
@@ -16,7 +17,7 @@ from strategos.components.trainer.cluster.strategy import (
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
-from strategos.pipeline.config.cluster.batch_systems import Slurm, Tfjob, VertexJob
+from strategos.pipeline.config.cluster.batch_systems import PodJob, Slurm, VertexJob
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.plugins import (
     named,
@@ -100,7 +101,7 @@ _UNDER = {
 _PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
 """Keys whose values reach the Trainer unchanged."""
 
-_JOBS = ("slurm", "tfjob", "vertex")
+_JOBS = ("slurm", "kubernetes", "tfjob", "vertex")
 """Launchers that submit jobs; the key of the same name has the jobs' settings."""
 
 _SHORTEST_STALL = 15  # seconds
@@ -169,8 +170,11 @@ class Distribution(Section):
     slurm: Slurm = Field(
         default_factory=Slurm, description="Settings for `launcher: slurm` only."
     )
-    tfjob: Tfjob = Field(
-        default_factory=Tfjob, description="Settings for `launcher: tfjob` only."
+    kubernetes: PodJob = Field(
+        default_factory=PodJob, description="Settings for `launcher: kubernetes` only."
+    )
+    tfjob: PodJob = Field(
+        default_factory=PodJob, description="Settings for `launcher: tfjob` only."
     )
     vertex: VertexJob = Field(
         default_factory=VertexJob, description="Settings for `launcher: vertex` only."
@@ -213,10 +217,10 @@ class Distribution(Section):
                 errors.append(reject_at((name,), message, remedy=remedy))
         model = self.launched_by.settings
         errors += settings_problems(model, self.settings, ("settings",))
-        if self.launcher == "tfjob" and not self.tfjob.image:
+        if self.pods and not self.pods.image:
             message = "is missing, and names the image of the pods"
             remedy = "Set `image: REGISTRY/NAME:TAG`, an image with Strategos."
-            errors.append(reject_at(("tfjob", "image"), message, remedy=remedy))
+            errors.append(reject_at((self.launcher, "image"), message, remedy=remedy))
         if self.launcher == "vertex":
             errors += self._machine_problems()
         if seconds(self.stall_timeout) < _SHORTEST_STALL:
@@ -278,9 +282,11 @@ class Distribution(Section):
         """
         if self.launcher not in _JOBS:
             return valid_settings(self.launched_by.settings, self.settings)
-        services = {"tfjob": (kubeflow,), "vertex": (vertex,)}
-        settings = getattr(self, self.launcher)
-        return settings.operation(*services.get(self.launcher, ()))
+        if self.pods:
+            return self.pods.operation(kubeflow)
+        if self.launcher == "vertex":
+            return self.vertex.operation(required(vertex))
+        return self.slurm.operation()
 
     def _given(self, key: str) -> bool:
         default = type(self).model_fields[key].get_default(call_default_factory=True)
@@ -329,6 +335,12 @@ class Distribution(Section):
             unknown = self.launched_by.hosts_join
             workers = self.workers or (1 if unknown else DEFAULT_WORKERS)
         return workers * (self.devices or 1)
+
+    @property
+    def pods(self) -> PodJob | None:
+        """The settings of the launcher's pods; None for one without pods."""
+        pods = {"kubernetes": self.kubernetes, "tfjob": self.tfjob}
+        return pods.get(self.launcher)
 
     @property
     def launched_by(self) -> Launcher:

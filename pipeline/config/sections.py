@@ -223,8 +223,9 @@ class Config(Section):
         found = self.trainer.operation(self.kubeflow, self.vertex)
         if self.evaluator:
             found = dataclasses.replace(found, judged_as=self.evaluator.task)
-        is_tfjob = found.launcher == "tfjob" and not found.job["folder"]
-        if not (is_tfjob and needs_copies(self.run.root)):
+        has_pods = self.trainer.distribution.pods is not None
+        is_unstaged = has_pods and not found.job["folder"]
+        if not (is_unstaged and needs_copies(self.run.root)):
             return found
         # The Trainer works on local copies, so its own paths name no place in the root.
         root = self.run.root.rstrip("/")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from strategos.components.trainer.launchers.jobs.tfjob.manifest import NAME_LABEL
+from strategos.components.trainer.launchers.jobs.kubernetes.manifest import NAME_LABEL
 from strategos.pipeline.checks import cluster
 from strategos.pipeline.config import loading
 
@@ -52,6 +52,7 @@ def test_trainer_may_handle_its_training_jobs():
     found = {tuple(rule["resources"]): rule["verbs"] for rule in rules}
     assert found == {
         ("tfjobs",): ["create", "list", "patch", "delete"],
+        ("jobsets",): ["create", "list", "patch", "delete"],
         ("pods",): ["list"],
         ("pods/log",): ["get"],
     }

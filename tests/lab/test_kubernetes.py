@@ -101,8 +101,8 @@ def test_build_says_how_long_it_will_take_by_its_pace(monkeypatch):
     costs = programs._SECONDS
     assert costs.keys() <= {each.name for each in programs.PROGRAMS}
     monkeypatch.setattr(programs.os, "cpu_count", lambda: 2)
-    assert programs._left(programs.PROGRAMS, 0, 0.0) == "about 10 min left"
+    assert programs._left(programs.PROGRAMS, 0, 0.0) == "about 11 min left"
     slow = programs._left(programs.PROGRAMS, 1, 4.0 * costs["kubernetes"])
-    assert slow == "about 55 min left"
+    assert slow == "about 59 min left"
     last = len(programs.PROGRAMS) - 1
     assert programs._left(programs.PROGRAMS, last, 60.0) == "about 1 min left"

@@ -19,7 +19,7 @@ LAUNCHERS: Registry[Launcher] = Registry(
     Launcher,
     {
         name: f"{__name__}.{name}:LAUNCHER"
-        for name in ("local", "external", "slurm", "tfjob", "vertex")
+        for name in ("local", "external", "slurm", "kubernetes", "tfjob", "vertex")
     },
 )
 """Launchers by name, the value of `trainer.distribution.launcher`."""

@@ -93,15 +93,15 @@ class Slurm(Section):
         return _in_seconds(self.model_dump(mode="json"))
 
 
-class Tfjob(Section):
-    """Settings for `launcher: tfjob` only."""
+class PodJob(Section):
+    """Settings for `launcher: kubernetes` or `launcher: tfjob` only."""
 
     image: str | None = Field(
         None, min_length=1, description="Image of the pods, with Strategos. Required."
     )
     namespace: ClusterName | None = Field(
         None,
-        description="Namespace of the TFJob. By default, that of the launching pod, or "
+        description="Namespace of the job. By default, that of the launching pod, or "
         "of kubeconfig's current context.",
     )
     service_account: ClusterName | None = Field(
@@ -133,7 +133,7 @@ class Tfjob(Section):
     )
     time_limit: Duration | None = Field(
         None,
-        description="Time limit of one TFJob. A TFJob whose time is up is followed by "
+        description="Time limit of one job. A job whose time is up is followed by "
         "another one, which resumes from the last checkpoint.",
     )
     pending_timeout: Duration = Field(
@@ -143,7 +143,7 @@ class Tfjob(Section):
     )
 
     @model_validator(mode="after")
-    def _paths_fit(self) -> Tfjob:
+    def _paths_fit(self) -> PodJob:
         reject_shared_paths(*self.volumes, *self.secrets, *self.config_maps)
         folder, mounts = self.folder, [each.path for each in self.volumes]
         if not folder or is_remote(folder):

@@ -31,6 +31,7 @@ _SOURCES = f"{_KFP}/backend/src"
 _SCHEDULES = f"{_SOURCES}/crd/controller/scheduledworkflow"
 _OPERATOR = "github.com/kubeflow/training-operator"
 _OPERATOR_MAIN = f"{_OPERATOR}/cmd/training-operator.v1"
+_JOBSET = "sigs.k8s.io/jobset"
 _VERSION = "k8s.io/component-base/version"
 _STAMPS = (
     f" -X {_VERSION}.gitVersion=v{KUBERNETES} -X {_VERSION}.gitMajor=1"
@@ -61,6 +62,7 @@ PROGRAMS = (
     Program("pause", "pause"),
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     Program("training_operator", "training-operator", _OPERATOR_MAIN),
+    Program("jobset", "jobset", _JOBSET),
     Program("kfp", "kfp-api-server", f"{_SOURCES}/apiserver"),
     Program("kfp", "driver", f"{_SOURCES}/v2/cmd/driver"),
     Program("kfp", "launcher-v2", f"{_SOURCES}/v2/cmd/launcher-v2"),
@@ -73,7 +75,7 @@ PROGRAMS = (
 # CPU time of a build after those before it; 15 for others.
 _SECONDS = {
     **{"kubernetes": 440, "coredns": 90, "pause": 1, "etcd": 42},
-    **{"training-operator": 130, "kfp-api-server": 180},
+    **{"training-operator": 130, "jobset": 60, "kfp-api-server": 180},
     **{"argoexec": 280, "workflow-controller": 35},
 }
 
@@ -92,6 +94,7 @@ DEFINITIONS = (
     ("argo", _ARGO, "manifests/base/crds/minimal/argoproj.io_*.yaml"),
     ("kfp", _KFP, "manifests/kustomize/base/pipeline/cluster-scoped/scheduled-*.yaml"),
     ("training_operator", _OPERATOR, "manifests/base/crds/kubeflow.org_tfjobs.yaml"),
+    ("jobset", _JOBSET, "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
 )
 
 

@@ -124,21 +124,27 @@ def test_what_the_cluster_cannot_do_is_rejected(workload, sets, key, why):
     assert why in found[key], found
 
 
+@pytest.fixture(params=["kubernetes", "tfjob"])
+def launcher(request):
+    return request.param
+
+
 @pytest.mark.parametrize("store", ["s3", "gs"])
-def test_training_job_in_an_object_store_needs_no_volume(workload, store):
-    job = "trainer.distribution.tfjob"
+def test_training_job_in_an_object_store_needs_no_volume(workload, store, launcher):
+    job = f"trainer.distribution.{launcher}"
+    gang = f"{{strategy: multi_worker_mirrored, launcher: {launcher}}}"
     sets = [
-        "trainer.distribution={strategy: multi_worker_mirrored, launcher: tfjob}",
+        f"trainer.distribution={gang}",
         f"{job}={{image: i, volumes: [{{claim: c, path: /mnt}}]}}",
         f"{job}.folder={store}://b/jobs",
     ]
     assert check(workload, *sets) == {}
 
 
-def test_training_job_shares_a_volume_with_its_step(workload):
-    of, job = "trainer.distribution", "trainer.distribution.tfjob"
+def test_training_job_shares_a_volume_with_its_step(workload, launcher):
+    of, job = "trainer.distribution", f"trainer.distribution.{launcher}"
     sets = [
-        f"{of}={{strategy: multi_worker_mirrored, launcher: tfjob}}",
+        f"{of}={{strategy: multi_worker_mirrored, launcher: {launcher}}}",
         f"{job}={{image: i, volumes: [{{claim: c, path: /mnt/v}}]}}",
     ]
     assert "is missing" in check(workload, *sets).pop(f"{job}.folder")

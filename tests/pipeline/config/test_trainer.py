@@ -76,6 +76,16 @@ def test_one_value_is_enough(workload, strategy):
         ),
         (["distribution={launcher: tfjob}"], "distribution.tfjob.image", "is missing"),
         (
+            ["distribution={launcher: kubernetes}"],
+            "distribution.kubernetes.image",
+            "is missing",
+        ),
+        (
+            ["distribution.tfjob={image: i}"],
+            "distribution.tfjob",
+            "use `launcher: tfjob`",
+        ),
+        (
             ["distribution={launcher: tfjob, tfjob: {image: i, folder: /mnt/a}}"],
             "distribution.tfjob",
             "on no volume",

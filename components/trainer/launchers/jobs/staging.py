@@ -2,7 +2,7 @@
 
 A step of Kubeflow Pipelines has its inputs in its own container. Its launcher copies
 them to a folder on a volume or in an object store, named by the training, so that a
-step that is started again finds the copies, the checkpoints and the TFJob of its
+step that is started again finds the copies, the checkpoints and the job of its
 predecessor.
 """
 
@@ -26,8 +26,6 @@ from strategos.components.files.filesystems import is_remote
 from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import archive
-
-KEY = "trainer.distribution.tfjob"
 
 _CHECKPOINTS = "checkpoints"
 _COMPLETE = ".complete"  # ends the name of the object that is written after a folder's
@@ -59,13 +57,14 @@ def in_image(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerS
     return dataclasses.replace(spec, folder=str(folder))
 
 
-def staged(spec: WorkerSpec, settings: Mapping[str, Any]) -> WorkerSpec:
+def staged(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerSpec:
     """The training, with inputs and checkpoints in a folder that all pods see.
 
     Args:
       spec: The training, with the paths of this machine.
-      settings: `trainer.distribution.tfjob`. Without a `folder`, checkpoints stay
-        where they are, as do inputs if checkpoints are on a volume.
+      settings: Settings of the pods. Without a `folder`, checkpoints stay where they
+        are, as do inputs if checkpoints are on a volume.
+      key: The section that `settings` are from, for messages.
 
     Raises:
       UserError: The object store of `folder` cannot be written.
@@ -81,7 +80,7 @@ def staged(spec: WorkerSpec, settings: Mapping[str, Any]) -> WorkerSpec:
             return path
         return copy(path, place / "inputs")
 
-    with _problems(place, f"{KEY}.folder" if settings["folder"] else "run.root"):
+    with _problems(place, f"{key}.folder" if settings["folder"] else "run.root"):
         moved = spec.with_inputs(at)
     if not settings["folder"]:
         return moved

@@ -1,4 +1,4 @@
-"""Output of the tasks of a TFJob, from the logs of its pods."""
+"""Output of the tasks of a job of Kubernetes, from the logs of its pods."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from strategos.components.trainer.cluster.environment import Task
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
-from strategos.components.trainer.launchers.jobs.tfjob.manifest import CONTAINER
+from strategos.components.trainer.launchers.jobs.kubernetes.manifest import CONTAINER
+from strategos.components.trainer.launchers.jobs.scheduler import UnreachableError
 
 _ASK_SECONDS = 2.0
 _PATH = "/api/v1/namespaces/{namespace}/pods/{name}/log"
@@ -25,7 +27,7 @@ class _DeniedError(Exception):
 
 
 class PodLogs:
-    """The logs of the pods of one TFJob, copied to the files that a launcher reads.
+    """The logs of the pods of one job, copied to the files that a launcher reads.
 
     Each request asks for all lines since the second of the newest known line, and known
     lines are dropped from the answer. So a connection that breaks loses none, and none
@@ -33,8 +35,9 @@ class PodLogs:
 
     Args:
       api: Kubernetes' client, a `kubernetes.client.ApiClient`.
-      namespace: Namespace of the TFJob.
-      job: Its name.
+      namespace: Namespace of the pods.
+      selector: Their label, for messages.
+      pod_of: Returns the name of a task's pod, or "" as long as it is unknown.
       clock: Monotonic time in seconds.
     """
 
@@ -42,10 +45,12 @@ class PodLogs:
         self,
         api: Any,
         namespace: str,
-        job: str,
+        selector: str,
+        pod_of: Callable[[Task], str],
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._api, self._namespace, self._job = api, namespace, job
+        self._api, self._namespace, self._selector = api, namespace, selector
+        self._pod_of, self._pods = pod_of, dict[Task, str]()
         self._clock, self._asked = clock, -_ASK_SECONDS
         self._since: dict[str, str] = {}
         self._known: dict[str, set[str]] = {}
@@ -62,11 +67,12 @@ class PodLogs:
         self._asked = now
         try:
             for rank, task in enumerate(attempt.tasks):
-                lines = self._new_lines(f"{self._job}-{task.name}")
+                self._pods[task] = self._pods.get(task) or self._pod_of(task)
+                lines = self._new_lines(self._pods[task])
                 with attempt.log_of(rank).open("a") as file:
                     file.writelines(f"{line}\n" for line in lines)
             self._denials = 0
-        except HTTPError:
+        except (HTTPError, UnreachableError):
             pass  # asked again at the next look
         except _DeniedError as error:
             self._denials += 1
@@ -97,6 +103,8 @@ class PodLogs:
         """
         from kubernetes.client import ApiException
 
+        if not pod:
+            return ""
         query = [("container", CONTAINER), ("timestamps", "true")]
         if pod in self._since:
             query.append(("sinceTime", self._since[pod]))
@@ -121,5 +129,5 @@ class PodLogs:
         return (
             f"Kubernetes answers {error}: the output of the tasks is not shown (the "
             "role in kubeflow/manifests/training-jobs.yaml allows it). See kubectl "
-            f"logs --namespace {self._namespace} {self._job}-chief-0"
+            f"logs --namespace {self._namespace} --selector {self._selector}"
         )

@@ -1,6 +1,6 @@
-"""`python -m …tfjob.task FOLDER`: a task of a TFJob, in a pod.
+"""`python -m …kubernetes.task KEY FOLDER`: a task of a training, in a pod.
 
-The operator sets TF_CONFIG, except where the job has a single task. The output goes to
+TF_CONFIG is set, except where the job has a single task. The output goes to
 the pod's log; with a volume also to the attempt's folder, where the launcher reads it.
 """
 
@@ -15,20 +15,21 @@ from typing import NoReturn
 from strategos.components.errors import UserError, required
 from strategos.components.files import temporary
 from strategos.components.files.filesystems import is_remote
-from strategos.components.trainer.launchers.jobs import remote_task, staging, task
+from strategos.components.trainer.launchers.jobs import remote_task, task
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
 
 _LAST_SECONDS = 5.0
 
 
-def main(folder: str) -> None:
+def main(key: str, folder: str) -> None:
     """Does the task that TF_CONFIG names, and exits.
 
     Args:
+      key: The section with the settings of the pods, for messages.
       folder: Folder of the attempt: a URL, or a path on a volume that all pods mount.
     """
     if is_remote(folder):
-        remote_task.main(folder, f"{staging.KEY}.secrets", "kubeflow")
+        remote_task.main(folder, f"{key}.secrets", "kubeflow")
     attempt = Attempt(Path(folder))
     cluster = task.cluster_or_alone(attempt)
     log = attempt.log_of(attempt.tasks.index(cluster.task))
@@ -59,4 +60,4 @@ def _do(attempt: Attempt, scratch: Path) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

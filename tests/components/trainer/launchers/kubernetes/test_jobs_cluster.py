@@ -1,4 +1,4 @@
-"""Training as a TFJob on a real Kubernetes, undisturbed and disturbed.
+"""Training as a TFJob or a JobSet on a real Kubernetes, undisturbed and disturbed.
 
 Some trainings have their files on a volume, and others in an object store only.
 """
@@ -31,7 +31,7 @@ STORE = {
     "S3_ENDPOINT": "http://10.250.0.1:9000",
 }
 USE_STORE = f"import os; os.environ.update({STORE})"
-# Settings of a TFJob without a volume.
+# Settings of pods without a volume.
 STORED = {
     "volumes": [],
     "folder": "s3://models/training",
@@ -49,8 +49,10 @@ import json
 from kubernetes import client, config
 
 config.load_kube_config()
-of = ("kubeflow.org", "v1", "kubeflow", "tfjobs")
-print(json.dumps(client.CustomObjectsApi().list_namespaced_custom_object(*of)["items"]))
+listed = client.CustomObjectsApi().list_namespaced_custom_object
+kinds = ("kubeflow.org", "v1", "tfjobs"), ("jobset.x-k8s.io", "v1alpha2", "jobsets")
+found = [listed(group, v, "kubeflow", plural) for group, v, plural in kinds]
+print(json.dumps([each for part in found for each in part["items"]]))
 """
 # The keys of all objects of trainings that stand for no folder.
 KEYS = """
@@ -110,7 +112,7 @@ def launcher(cluster, make_launcher, tmp_path_factory):
     """
     files = tmp_path_factory.mktemp("accounts")
 
-    def make(spec, account="strategos", operation=None, **settings):
+    def make(spec, account="strategos", operation=None, name="tfjob", **settings):
         file = files / account
         if not file.exists():
             cluster.python(PROGRAMS / "account.py", account, file)
@@ -137,20 +139,20 @@ def launcher(cluster, make_launcher, tmp_path_factory):
             "pending_timeout": 600.0,
             **settings,
         }
-        return make_launcher(start, "tfjob", job, spec, **(operation or {}))
+        return make_launcher(start, name, job, spec, **(operation or {}))
 
     return make
 
 
 @pytest.fixture
-def tfjobs(cluster):
-    """Names of the TFJobs that have not ended: `tfjobs()`."""
+def live_jobs(cluster):
+    """Names of the TFJobs and JobSets that have not ended: `live_jobs()`."""
 
     def live():
         return [
             each["metadata"]["name"]
             for each in cluster.python(LIST)
-            if not {"Failed", "Succeeded"}
+            if not {"Failed", "Succeeded", "Completed"}
             & {c["type"] for c in each.get("status", {}).get("conditions", ())}
         ]
 
@@ -211,7 +213,7 @@ def submitted(launcher):
 
 
 def test_killed_launcher_and_api_server_leave_the_training_as_it_is(
-    cluster, launcher, stored, tfjobs, assert_trained
+    cluster, launcher, stored, live_jobs, assert_trained
 ):
     spec = stored()
     settings = {**STORED, **MODULES}
@@ -232,12 +234,31 @@ def test_killed_launcher_and_api_server_leave_the_training_as_it_is(
     log = second.log.read_text()
     assert "[worker-0] " in log and "[chief-0] " in log
     assert f"epoch {EPOCHS}/{EPOCHS}" in (second.folder / "events").read_text()
-    assert tfjobs() == [] and cluster.python(f"{USE_STORE}{KEYS}") == []
+    assert live_jobs() == [] and cluster.python(f"{USE_STORE}{KEYS}") == []
 
 
-def test_killed_pod_changes_nothing(cluster, launcher, stored, tfjobs, assert_trained):
+BOTH = pytest.mark.parametrize("name", ["kubernetes", "tfjob"])
+
+
+def test_two_pods_of_a_jobset_equal_one_device(
+    launcher, training, live_jobs, assert_trained
+):
+    spec = training(distribution=GANG)
+    started = launcher(spec, name="kubernetes").start()
+    facts = started.facts()
+    assert_trained(spec, facts)
+    assert (facts["workers"], facts["replicas"]) == (2, 2)
+    log = started.log.read_text()
+    assert "[worker-0] " in log and "[chief-0] " in log
+    assert len(submitted(started)) == 1 and live_jobs() == []
+
+
+@BOTH
+def test_killed_pod_changes_nothing(
+    cluster, launcher, stored, live_jobs, assert_trained, name
+):
     spec = stored()
-    started = launcher(spec, **STORED).start()
+    started = launcher(spec, name=name, **STORED).start()
     started.wait_for("submitted Kubernetes job")
     started.wait_for(lambda: len(in_pods(submitted(started)[0])) == 2)
     (worker,) = (m for m in in_pods(submitted(started)[0]) if "-worker-" in m.name)
@@ -247,10 +268,10 @@ def test_killed_pod_changes_nothing(cluster, launcher, stored, tfjobs, assert_tr
     for mark in in_pods(submitted(started)[1]):
         mark.with_name("go").touch()
     assert_trained(spec, started.facts(), restarts=1)
-    assert tfjobs() == [] and cluster.python(f"{USE_STORE}{KEYS}") == []
+    assert live_jobs() == [] and cluster.python(f"{USE_STORE}{KEYS}") == []
 
 
-def test_killed_worker_changes_nothing(launcher, training, tfjobs, assert_trained):
+def test_killed_worker_changes_nothing(launcher, training, live_jobs, assert_trained):
     spec = training("paused", distribution=GANG)
     started = launcher(spec).start()
     started.wait_for(lambda: len(paused(spec)) == 2)
@@ -259,39 +280,40 @@ def test_killed_worker_changes_nothing(launcher, training, tfjobs, assert_traine
     (marks_of(spec) / "go").touch()
     assert_trained(spec, started.facts(), restarts=1)
     assert len(submitted(started)) == 1
-    assert tfjobs() == []
+    assert live_jobs() == []
 
 
-def test_tfjob_whose_time_is_up_is_followed_by_another_which_is_no_failure(
-    cluster, launcher, training, tfjobs, assert_trained
+@BOTH
+def test_job_whose_time_is_up_is_followed_by_another_which_is_no_failure(
+    cluster, launcher, training, live_jobs, assert_trained, name
 ):
     spec = training("paused", distribution=GANG)
     settings = {"time_limit": 7200.0, "operation": {"max_restarts": 0}}
-    started = launcher(spec, **settings).start()
+    started = launcher(spec, name=name, **settings).start()
     started.wait_for(lambda: len(paused(spec)) == 2)
-    cluster.python(PROGRAMS / "end_time.py", *submitted(started))
+    cluster.python(PROGRAMS / "end_time.py", name, *submitted(started))
     started.wait_for(lambda: len(submitted(started)) == 2)
     (marks_of(spec) / "go").touch()
     assert_trained(spec, started.facts(), restarts=1)
     assert "(not counted)" in started.log.read_text()
-    assert tfjobs() == []
+    assert live_jobs() == []
 
 
 def test_terminated_launcher_deletes_the_tfjob_and_the_next_resumes(
-    launcher, training, tfjobs, assert_trained
+    launcher, training, live_jobs, assert_trained
 ):
     spec = training("paused", distribution=GANG)
     first = launcher(spec, **MODULES).start()
     first.wait_for(lambda: len(paused(spec)) == 2)
     first.kill(signal.SIGTERM)
-    await_none(tfjobs)
+    await_none(live_jobs)
     (marks_of(spec) / "go").touch()
     second = launcher(spec, **MODULES).start()
     assert_trained(spec, second.facts())
 
 
 def test_parameter_server_with_one_worker_equals_one_device(
-    launcher, training, tfjobs, assert_trained
+    launcher, training, live_jobs, assert_trained
 ):
     spec = training(distribution=SERVER)
     started = launcher(spec).start()
@@ -299,7 +321,7 @@ def test_parameter_server_with_one_worker_equals_one_device(
     assert_trained(spec, facts)
     assert (facts["strategy"], facts["workers"]) == ("parameter_server", 1)
     assert "[ps-0] " in started.log.read_text()
-    assert tfjobs() == []
+    assert live_jobs() == []
 
 
 @pytest.mark.parametrize(
@@ -310,47 +332,47 @@ def test_parameter_server_with_one_worker_equals_one_device(
     ],
 )
 def test_pods_that_cannot_start_are_reported_with_the_reason(
-    launcher, training, tfjobs, settings, reason
+    launcher, training, live_jobs, settings, reason
 ):
     spec = training(distribution=GANG)
     error = launcher(spec, pending_timeout=20.0, **settings).start().error()
     assert "has not started within 20 s" in error
     assert reason in error or "ImagePullBackOff" in error
     assert "trainer.distribution.tfjob" in error
-    await_none(tfjobs)
+    await_none(live_jobs)
 
 
-def await_none(tfjobs):
+def await_none(live_jobs):
     """Waits until there is no TFJob: Kubernetes deletes the pods first."""
     until = time.monotonic() + 60
-    while tfjobs():
+    while live_jobs():
         assert time.monotonic() < until
         time.sleep(1)
 
 
-def test_account_without_rights_is_one_message(launcher, training, tfjobs):
+def test_account_without_rights_is_one_message(launcher, training, live_jobs):
     error = (
         launcher(training(distribution=GANG), account="pipeline-runner").start().error()
     )
     assert "Kubernetes answers 403" in error
     assert "Check the service account and namespace" in error
-    assert tfjobs() == []
+    assert live_jobs() == []
 
 
-def test_memory_that_is_too_little_is_reported(launcher, training, tfjobs):
+def test_memory_that_is_too_little_is_reported(launcher, training, live_jobs):
     little = {"memory": "100Mi", "operation": {"max_restarts": 1}}
     error = launcher(training(distribution=GANG), **little).start().error()
     # Whether Kubernetes ends the whole container depends on what it runs.
     assert "Memory ran out" in error or "OOMKilled" in error
-    await_none(tfjobs)
+    await_none(live_jobs)
 
 
 # The last test: no TFJob can be made after it.
-def test_operator_that_is_absent_is_one_message(cluster, launcher, training, tfjobs):
+def test_operator_that_is_absent_is_one_message(cluster, launcher, training, live_jobs):
     cluster.python(PROGRAMS / "training_operator.py", "scale", "0")
     error = launcher(training(distribution=GANG)).start().error()
     assert "Kubernetes does not answer: 500" in error and "training-operator" in error
-    assert tfjobs() == []
+    assert live_jobs() == []
     cluster.python(PROGRAMS / "training_operator.py", "remove")
     error = launcher(training(distribution=GANG)).start().error()
     assert "Kubernetes answers 404" in error

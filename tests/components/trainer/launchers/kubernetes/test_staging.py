@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.launchers import tfjob
+from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.jobs import staging
+
+KEY = "trainer.distribution.kubernetes"
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
@@ -61,7 +63,7 @@ def test_files_that_no_pod_sees_are_copied_once(settings, spec, own, tmp_path):
         eval_files=(str(volume / "eval.gz"),),
         warm_start="s3://models/weights",
     )
-    moved = staging.staged(spec, mounted)
+    moved = staging.staged(spec, mounted, KEY)
     assert moved.eval_files == spec.eval_files
     assert moved.warm_start == spec.warm_start
     assert moved.model_dir == spec.model_dir
@@ -71,10 +73,10 @@ def test_files_that_no_pod_sees_are_copied_once(settings, spec, own, tmp_path):
     graph = Path(moved.transform_graph, "variables", "data")
     assert graph.read_text() == "graph/variables/data"
     shutil.rmtree(own)
-    assert staging.staged(spec, mounted) == moved
+    assert staging.staged(spec, mounted, KEY) == moved
     staging.remove(spec, mounted)
     assert [*(volume / "jobs").iterdir()] == []
-    assert staging.staged(spec, settings) == spec
+    assert staging.staged(spec, settings, KEY) == spec
     staging.remove(spec, settings)
 
 
@@ -82,7 +84,7 @@ def test_files_that_no_pod_sees_are_uploaded_once(
     keys, bucket, bucket_client, settings, spec, own
 ):
     store = settings | {"folder": f"{bucket}/jobs", "volumes": []}
-    moved = staging.staged(spec, store)
+    moved = staging.staged(spec, store, KEY)
     assert moved.checkpoint_dir == f"{bucket}/jobs/a17/checkpoints"
     assert moved.model_dir == spec.model_dir
     inputs = f"{bucket}/jobs/a17/inputs{own}"
@@ -91,12 +93,12 @@ def test_files_that_no_pod_sees_are_uploaded_once(
     of_graph = f"jobs/a17/inputs{own}/graph/variables/data"
     (own / "train.gz").write_text("other")
     (own / "graph" / "variables" / "data").write_text("other")
-    assert staging.staged(spec, store) == moved
+    assert staging.staged(spec, store, KEY) == moved
     body = bucket_client.get_object(Bucket="bucket", Key=of_graph)["Body"]
     assert body.read() == b"graph/variables/data"
     (mark,) = [key for key in keys() if key.endswith("graph.complete")]
     bucket_client.delete_object(Bucket="bucket", Key=mark)  # as after a kill
-    assert staging.staged(spec, store) == moved
+    assert staging.staged(spec, store, KEY) == moved
     body = bucket_client.get_object(Bucket="bucket", Key=of_graph)["Body"]
     assert body.read() == b"other"
     staging.remove(spec, store)
@@ -113,7 +115,7 @@ def test_root_in_an_object_store_keeps_its_checkpoints(
         warm_start=str(own / "graph"),
         checkpoint_dir=f"{trainer}/checkpoints/a17",
     )
-    moved = staging.staged(remote, settings)
+    moved = staging.staged(remote, settings, KEY)
     assert moved.checkpoint_dir == remote.checkpoint_dir
     assert moved.train_files == remote.train_files
     assert moved.warm_start == f"{trainer}/staged/a17/inputs{own}/graph"
@@ -125,8 +127,10 @@ def test_object_store_that_cannot_be_written_is_one_message(
     keys, object_store, settings, spec
 ):
     with pytest.raises(UserError) as raised:
-        staging.staged(spec, settings | {"folder": f"{object_store}://absent/jobs"})
-    assert raised.value.key == "trainer.distribution.tfjob.folder"
+        staging.staged(
+            spec, settings | {"folder": f"{object_store}://absent/jobs"}, KEY
+        )
+    assert raised.value.key == f"{KEY}.folder"
     assert f"received {object_store}://absent/jobs/a17" in str(raised.value)
 
 
@@ -141,12 +145,13 @@ def test_modules_are_where_the_image_has_them(spec):
 
 
 def test_root_is_in_an_object_store_or_on_a_volume_unless_files_are_copied(settings):
-    tfjob.check("/mnt/root/runs", settings)
-    tfjob.check("gs://bucket/runs", settings)
-    tfjob.check("s3://bucket/runs", settings)
-    tfjob.check("/home/me", settings | {"folder": "gs://bucket/jobs"})
-    tfjob.check("/home/me", settings | {"folder": "/mnt/root/jobs"})
+    check = LAUNCHERS["kubernetes"].check
+    check("/mnt/root/runs", settings)
+    check("gs://bucket/runs", settings)
+    check("s3://bucket/runs", settings)
+    check("/home/me", settings | {"folder": "gs://bucket/jobs"})
+    check("/home/me", settings | {"folder": "/mnt/root/jobs"})
     with pytest.raises(UserError) as raised:
-        tfjob.check("/home/me", settings)
+        check("/home/me", settings)
     assert raised.value.key == "run.root"
     assert "a folder below /mnt/root" in str(raised.value)

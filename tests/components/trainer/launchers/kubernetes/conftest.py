@@ -16,7 +16,8 @@ from collections import defaultdict
 import pytest
 import yaml
 
-from strategos.components.trainer.launchers import tfjob
+from strategos.components.trainer.launchers.jobs.kubernetes.scheduler import PodJobs
+from strategos.components.trainer.launchers.tfjob import TFJOB
 
 SETTINGS = {
     "image": "registry/strategos:1",
@@ -34,12 +35,15 @@ SETTINGS = {
     "time_limit": None,
     "pending_timeout": 60.0,
 }
-TFJOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+OBJECTS = {
+    "tfjob": "/apis/kubeflow.org/v1/namespaces/team/tfjobs",
+    "kubernetes": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets",
+}
 PODS = "/api/v1/namespaces/team/pods"
 
 
 class Api(http.server.ThreadingHTTPServer):
-    """Stores TFJobs as an apiserver does; the status and the pods are a test's."""
+    """Stores objects as an apiserver does; the status and the pods are a test's."""
 
     daemon_threads = True
 
@@ -56,15 +60,16 @@ class Api(http.server.ThreadingHTTPServer):
 
     def answer(self, method, path, query, body):
         path = path.replace("/namespaces/other/", "/namespaces/team/")
-        name = path.removeprefix(TFJOBS).strip("/")
+        base = next((p for p in OBJECTS.values() if path.startswith(p)), None)
         if self.refusal:
             return self.refusal
         if path == PODS:
             return 200, {"kind": "PodList", "apiVersion": "v1", "items": self.pods}
         if path.endswith("/log"):
             return self._log(path.split("/")[-2], query)
-        if not path.startswith(TFJOBS):
+        if base is None:
             return 404, {"message": f"no such path: {path}"}
+        name = path.removeprefix(base).strip("/")
         if method == "POST":
             name = body["metadata"]["name"]
             if name in self.stored:
@@ -250,15 +255,21 @@ def pods(tmp_path_factory, environment, free_ports):
 
 @pytest.fixture(scope="session")
 def settings():
-    """Settings of a TFJob, as in `Operation.job`."""
+    """Settings of pods, as in `Operation.job`."""
     return SETTINGS
 
 
 @pytest.fixture
-def jobs(api, tmp_path):
+def resource():
+    """The kind of the objects."""
+    return TFJOB
+
+
+@pytest.fixture
+def jobs(api, tmp_path, resource):
     """The launcher's side of it: `jobs(**settings)`."""
 
     def make(**changes):
-        return tfjob.TFJobs(SETTINGS | changes, tmp_path, "c0de")
+        return PodJobs(resource, SETTINGS | changes, tmp_path, "c0de")
 
     return make

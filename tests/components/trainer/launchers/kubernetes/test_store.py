@@ -8,12 +8,14 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers.jobs.attempt import REJECTED, RemoteAttempt
-from strategos.components.trainer.launchers.jobs.tfjob import manifest
-from strategos.components.trainer.launchers.jobs.tfjob.logs import PodLogs
+from strategos.components.trainer.launchers.jobs.kubernetes import manifest
+from strategos.components.trainer.launchers.jobs.kubernetes.logs import PodLogs
 from strategos.components.trainer.launchers.jobs.watch import Watch
+from strategos.components.trainer.launchers.tfjob import TFJOB
 
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
 KEYS = [{"name": "store", "env": {"AWS_SECRET_ACCESS_KEY": "key"}, "path": None}]
+POD = ("team", "job-name=t", lambda task: f"t-{task.name}")
 FILES = [{"name": "ca", "env": {}, "path": "/etc/ca"}]
 
 
@@ -25,7 +27,7 @@ def attempt(attempts, tmp_path):
 
 def test_pods_without_a_volume_get_credentials_and_no_secret(attempt, settings):
     given = settings | {"volumes": [], "secrets": KEYS, "config_maps": FILES}
-    made = manifest.manifest("t", attempt, given, "c0de")
+    made = manifest.manifest(TFJOB, "t", attempt, given, "c0de")
     (container,) = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"][
         "containers"
     ]
@@ -41,7 +43,7 @@ def test_pods_without_a_volume_get_credentials_and_no_secret(attempt, settings):
 
 
 def test_logs_have_each_line_once(api, attempt, jobs, monkeypatch):
-    mine = PodLogs(jobs()._core.api_client, "team", "t", clock=iter(range(99)).__next__)
+    mine = PodLogs(jobs()._core.api_client, *POD, clock=iter(range(99)).__next__)
 
     def shown(rank):
         log = attempt.log_of(rank)
@@ -74,7 +76,7 @@ def test_logs_have_each_line_once(api, attempt, jobs, monkeypatch):
 
 
 def test_logs_that_may_not_be_read_are_missed_once(api, attempt, jobs, capfd):
-    mine = PodLogs(jobs()._core.api_client, "team", "t")
+    mine = PodLogs(jobs()._core.api_client, *POD)
     api.refusal = 403, {"message": "no"}
     for _ in range(20):
         mine.copy(attempt, at_once=True)
@@ -85,7 +87,7 @@ def test_logs_that_may_not_be_read_are_missed_once(api, attempt, jobs, capfd):
 
 def test_logs_are_not_asked_for_at_each_look(api, attempt, jobs):
     times = iter((0.0, 0.5, 1.0, 2.5))
-    mine = PodLogs(jobs()._core.api_client, "team", "t", clock=times.__next__)
+    mine = PodLogs(jobs()._core.api_client, *POD, clock=times.__next__)
     for _ in range(4):
         mine.copy(attempt)
     assert len(api.asked) == 2 * len(attempt.tasks)

@@ -1,0 +1,1 @@
+"""Jobs of Kubernetes: what the launchers `kubernetes` and `tfjob` share."""

@@ -1,1 +1,0 @@
-"""The launcher `tfjob`: the TFJob, its tasks and their output."""

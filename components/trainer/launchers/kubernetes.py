@@ -1,0 +1,108 @@
+"""Trains as a JobSet of Kubernetes (sigs.k8s.io/jobset): what is special about it.
+
+A JobSet has one indexed Job for each type of task. It sets no TF_CONFIG: the addresses
+of the tasks follow from the names that its service gives to the pods, and Kubernetes
+inserts a pod's own index.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from strategos.components.trainer.launchers.jobs.kubernetes import scheduler
+from strategos.components.trainer.launchers.jobs.kubernetes.manifest import (
+    KEPT_SECONDS,
+    Resource,
+)
+
+_PORT = 2222
+_INDEX = "JOB_COMPLETION_INDEX"
+# Kubernetes itself defines the variable at the end, but TF_CONFIG can contain only
+# variables that are defined above it.
+_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_INDEX_VARIABLE = {
+    "name": _INDEX,
+    "valueFrom": {"fieldRef": {"fieldPath": _ANNOTATION}},
+}
+# The reason of a JobSet that its policy ends, and the only rule of that policy.
+_OUT_OF_TIME = "FailJobSetFailurePolicyAction"
+_TIME_RULE = {
+    "name": "timeLimit",
+    "action": "FailJobSet",
+    "onJobFailureReasons": ["DeadlineExceeded"],
+}
+
+
+def _spec(
+    name: str, counts: Mapping[str, int], template: dict[str, Any], limit: int | None
+) -> dict[str, Any]:
+    addresses = {
+        kind: [f"{name}-{kind}-0-{index}.{name}:{_PORT}" for index in range(count)]
+        for kind, count in counts.items()
+    }
+    jobs = [
+        {
+            "name": kind,
+            "replicas": 1,
+            "template": {
+                "spec": {
+                    "completionMode": "Indexed",
+                    "completions": count,
+                    "parallelism": count,
+                    "backoffLimit": 0,
+                    **({"activeDeadlineSeconds": limit} if limit else {}),
+                    "template": _with_cluster(template, addresses, kind),
+                }
+            },
+        }
+        for kind, count in counts.items()
+    ]
+    return {
+        "replicatedJobs": jobs,
+        "network": {
+            "enableDNSHostnames": True,
+            "subdomain": name,
+            "publishNotReadyAddresses": True,
+        },
+        "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["chief"]},
+        "failurePolicy": {"maxRestarts": 0, "rules": [_TIME_RULE]},
+        "ttlSecondsAfterFinished": KEPT_SECONDS,
+    }
+
+
+def _with_cluster(
+    template: dict[str, Any], addresses: Mapping[str, list[str]], kind: str
+) -> dict[str, Any]:
+    """A template whose pods have TF_CONFIG, unless there is a single task."""
+    pod = {**template["spec"], "restartPolicy": "Never"}
+    if sum(map(len, addresses.values())) == 1:
+        return {**template, "spec": pod}
+    task = {"type": kind, "index": f"$({_INDEX})"}
+    config = json.dumps({"cluster": addresses, "task": task})
+    (container,) = pod["containers"]
+    variables = [_INDEX_VARIABLE, {"name": "TF_CONFIG", "value": config}]
+    container = {**container, "env": [*container["env"], *variables]}
+    return {**template, "spec": {**pod, "containers": [container]}}
+
+
+JOBSET = Resource(
+    launcher="kubernetes",
+    kind="JobSet",
+    group="jobset.x-k8s.io",
+    version="v1alpha2",
+    plural="jobsets",
+    operator="the controller of JobSets",
+    label="jobset.sigs.k8s.io/jobset-name",
+    success="Completed",
+    spec=_spec,
+    size=lambda spec: sum(
+        each["template"]["spec"]["completions"] for each in spec["replicatedJobs"]
+    ),
+    pod=lambda job, task: f"{job}-{task.type}-0-{task.index}-?????",
+    is_out_of_time=lambda failed: failed.get("reason") == _OUT_OF_TIME,
+)
+
+LAUNCHER = scheduler.launcher(JOBSET, "creates a JobSet in Kubernetes")
