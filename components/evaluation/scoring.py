@@ -18,6 +18,7 @@ from strategos.components.evaluation.sums import SliceMembership, Sums
 from strategos.components.exported import SERVE
 from strategos.components.records import read
 from strategos.components.shards import progress
+from strategos.components.wording import counted
 
 BATCH = 10_000
 SHARD_BYTES = 1 << 17  # smaller files are scored together
@@ -270,7 +271,8 @@ def _checked(
     if single != (answer.shape[1] == 1):
         needed = "one number" if single else "one probability per class"
         raise model.error(
-            f"gives {answer.shape[1]} numbers per example; task {task} needs {needed}."
+            f"gives {counted(answer.shape[1], 'number')} per example; task {task} "
+            f"needs {needed}. Correct evaluator.task, or the model's last layer."
         )
     if not single and label.max() >= answer.shape[1]:
         raise model.error(

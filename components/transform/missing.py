@@ -23,6 +23,10 @@ from strategos.components.wording import nearest
 Fillings = Mapping[str, str | int | float]
 """Value in place of a missing one, by raw column."""
 
+WHY_TEXT = (
+    "The run's report says why a column is text; correct the value there if it should "
+    "be a number."
+)
 _TYPES = {str: schema_pb2.BYTES, int: schema_pb2.INT, float: schema_pb2.FLOAT}
 
 
@@ -130,4 +134,5 @@ def _check_type(feature: schema_pb2.Feature, value: str | int | float) -> None:
             key=f"data.missing.{feature.name}",
             received=json.dumps(value, ensure_ascii=False),
             expected=described,
+            remedy=WHY_TEXT if kind == "BYTES" else "",
         )

@@ -21,10 +21,12 @@ from strategos.components.wording import nearest, quoted
 
 Tensors = Mapping[str, Any]
 
-_OF_TEXT = (
-    "`tf.strings.to_number` makes numbers of texts. The run's report says why a column "
-    "is text; correct the value there if it should be a number."
+_OF_TEXT = f"`tf.strings.to_number` makes numbers of texts. {missing.WHY_TEXT}"
+_OF_GRAPHS = (
+    "`preprocessing_fn` is called once, to trace a graph that has no values yet: use "
+    "operations of TensorFlow, such as `tf.where` for a condition on each row."
 )
+_PYTHON = ("PyFunc", "EagerPyFunc", "PyFuncStateless")  # types of operations
 _DTYPES = (tf.int64, tf.float32, tf.string)
 
 
@@ -74,7 +76,7 @@ def load(
             remedy = _remedy(error, inputs, empty or {})
             raise UserError(message, remedy=remedy) from error
         _check(outputs, label, where)
-        _reject_casts_of_text(inputs, outputs, folder)
+        _reject_what_fails_later(inputs, outputs, folder)
         return outputs
 
     return missing.filling(preprocessing_fn, fillings or {})
@@ -96,17 +98,26 @@ def _remedy(error: Exception, inputs: Tensors, empty: Mapping[str, Emptiness]) -
     if "tf.string" in str(error) or "string to" in str(error):
         texts = [f"`{n}`" for n, each in inputs.items() if each.dtype == tf.string]
         return f"Columns of text: {', '.join(sorted(texts))}. {_OF_TEXT}" * bool(texts)
-    return ""
+    return _OF_GRAPHS if "ymbolic" in str(error) else ""
 
 
-def _reject_casts_of_text(inputs: Tensors, outputs: Tensors, folder: str) -> None:
-    """Rejects `tf.cast` of a text to a number, which only fails when it is run.
+def _reject_what_fails_later(inputs: Tensors, outputs: Tensors, folder: str) -> None:
+    """Rejects `tf.cast` of a text to a number, and calls of Python from the graph.
+
+    The former fails when it is run, the latter in each process that serves the model.
 
     Raises:
-      UserError: Names the line and the columns.
+      UserError: Names the line, and the columns of a cast.
     """
     graphs = [g for g in (getattr(t, "graph", None) for t in inputs.values()) if g]
     for op in graphs[0].get_operations() if graphs and outputs else ():
+        if op.type in _PYTHON:
+            raise UserError(
+                "`tf.py_function` and `tf.numpy_function` call Python, which no "
+                "SavedModel contains",
+                place=_place(op, folder),
+                remedy="Use operations of TensorFlow, or make the column in the data.",
+            )
         if op.type != "Cast" or op.inputs[0].dtype != tf.string:
             continue
         above = {each.name for each in ancestors(op)}
@@ -116,13 +127,17 @@ def _reject_casts_of_text(inputs: Tensors, outputs: Tensors, folder: str) -> Non
             for part in tf.nest.flatten(value, expand_composites=True)
             if part.op.name in above and part.dtype == tf.string
         ]
-        lines = [f for f in op.traceback if is_own(f.filename, folder)]
-        where = Place(lines[-1].filename, lines[-1].lineno) if lines else None
         raise UserError(
             f"`tf.cast` makes no number of a text: {', '.join(quoted(names))}",
-            place=where,
+            place=_place(op, folder),
             remedy=_OF_TEXT,
         )
+
+
+def _place(op: tf.Operation, folder: str) -> Place | None:
+    """The line of the user's code that made an operation."""
+    lines = [frame for frame in op.traceback if is_own(frame.filename, folder)]
+    return Place(lines[-1].filename, lines[-1].lineno) if lines else None
 
 
 def _warn_of_statistics(folder: str, module: str) -> None:

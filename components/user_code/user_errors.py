@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 from strategos.components.errors import first_line
+from strategos.components.wording import nearest
 
 _QUOTED_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in .*\n.*\n', re.MULTILINE)
 _LAYER_REMARK = re.compile(r"Exception encountered when calling [^\n]*\n+")
@@ -18,6 +19,7 @@ _GRAPH_REMARK = re.compile(
     r"^(?:Graph execution error:|Detected at node |<stack traces|\s*File \").*$",
     re.MULTILINE,
 )
+_EAGER_REMARK = re.compile(r" You can attempt the following resolutions[\s\S]*")
 _ARGUMENTS_REMARK = re.compile(r"\n\s*Call arguments received by [\s\S]*")
 
 
@@ -33,15 +35,26 @@ def explain(error: BaseException, folder: str) -> str:
     """
     text = str(error).rsplit("in user code:", 1)[-1]
     text = _QUOTED_FRAME.sub("", text)
-    text = _ARGUMENTS_REMARK.sub("", _LAYER_REMARK.sub("", text)).strip()
+    text = _EAGER_REMARK.sub("", _LAYER_REMARK.sub("", text))
+    text = _ARGUMENTS_REMARK.sub("", text).strip()
     if text.startswith("Graph execution error:"):
         text = operation_error(text)
     kind = type(error).__name__
     if not text.startswith(f"{kind}: "):
         text = f"{kind}: {text}" if text else kind
-    text = "\n".join(line.strip() for line in text.splitlines())
+    text = "\n".join(line.strip() for line in text.splitlines()) + _meant(error)
     where = location(error, folder)
     return f"{where}: {text}" if where else text
+
+
+def _meant(error: BaseException) -> str:
+    """A sentence with the nearest name of an unknown attribute; "" if there is none."""
+    # Some libraries raise one without the name or the object.
+    name = getattr(error, "name", None) if isinstance(error, AttributeError) else None
+    if not name or (owner := getattr(error, "obj", None)) is None:
+        return ""
+    near = nearest(name, (each for each in dir(owner) if each[0] != "_"))
+    return f". Did you mean `{near}`?" if near else ""
 
 
 def operation_error(message: str) -> str:

@@ -47,9 +47,12 @@ def _remedy(message: str) -> str:
     if unknown:
         near = nearest(unknown[1], re.findall(r"[\w-]+", unknown[2]))
         return f" Did you mean `{near}`?" if near else ""
+    if message.endswith("required: COMMAND"):
+        return " `strategos --help` lists the commands."
     option = re.search(r"unrecognized arguments: .*?--([\w-]+)", message)
     if option is None:
-        return ""
+        several = message.startswith("unrecognized") and MAIN_FILE[-5:] in message
+        return " A command takes one pipeline: name one YAML." if several else ""
     setting = _setting(option[1].replace("-", "_"))
     given = f" A setting is given by `--set {setting}=VALUE`;" if setting else ""
     return f"{given} `strategos COMMAND --help` lists the options of a command."

@@ -176,6 +176,8 @@ WORDS = {  # after `strategos`, and the message
         "pusher.to: ",
         "model.py is not a folder",
     ),
+    "none": ("--", "are required: COMMAND. `strategos --help` lists the commands."),
+    "two": ("run YAML YAML", "unrecognized arguments: ", "name one YAML."),
     "rows": ("predict YAML nowhere.csv", "nowhere.csv: no such file of rows"),
 }
 

@@ -9,7 +9,7 @@ import concurrent.futures
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +25,26 @@ if TYPE_CHECKING:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
 FeatureSpec = Mapping[str, Any]
+
+
+class HyperparameterError(KeyError):
+    """A hyperparameter that the YAML does not have."""
+
+    def __str__(self) -> str:
+        """The message as it is; a KeyError quotes its argument."""
+        return str(self.args[0])
+
+
+class Hyperparameters(dict[str, Any]):
+    """`trainer.hyperparameters`; a missing one is named with the remedy."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        """Raises HyperparameterError."""
+        known = ", ".join(self) or "empty"
+        raise HyperparameterError(
+            f"`{name}` is not in trainer.hyperparameters: {known}. "
+            f'Add it there, or write `.get("{name}", DEFAULT)`'
+        )
 
 
 @dataclasses.dataclass(frozen=True)

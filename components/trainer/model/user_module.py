@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from strategos.components.trainer.model.replicas import keras3_limits, losses
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sparse_columns, unseen_labels
 from strategos.components.user_code import modules
-from strategos.components.user_code.user_errors import explain, location
+from strategos.components.user_code.user_errors import explain, is_own, location
 
 _SAMPLE_ROWS = 64
 _OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
@@ -289,8 +290,10 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
         yield
     except (UserError, preemption.Preempted):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = location(error, folder)
+        if isinstance(error, SystemExit) and not _is_of(error, folder):
+            raise  # of a signal
         if contact.is_loss(error):
             raise _unanswered(what, error, where) from error
         if not where and not isinstance(error, _OF_MODEL_OR_DATA):
@@ -301,7 +304,12 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
         raise UserError(f"{what}: {text}") from error
 
 
-def _unanswered(what: str, error: Exception, where: str | None) -> UserError:
+def _is_of(error: BaseException, folder: str) -> bool:
+    """Whether the user's code itself raised an error."""
+    return is_own(traceback.extract_tb(error.__traceback__)[-1].filename, folder)
+
+
+def _unanswered(what: str, error: BaseException, where: str | None) -> UserError:
     text = first_line(error).rstrip(".") or "no message"
     return UserError(
         f"{what}: another task or a service on the network did not answer "

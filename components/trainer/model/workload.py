@@ -14,7 +14,10 @@ from strategos.components.schema_file import read_schema
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.context import (
+    Hyperparameters,
+    TrainingContext,
+)
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sparse_columns
 
@@ -78,7 +81,7 @@ def context(
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     feature_spec = transform_output.transformed_feature_spec()
     return TrainingContext(
-        hyperparameters=dict(spec.hyperparameters),
+        hyperparameters=Hyperparameters(spec.hyperparameters),
         label=spec.label,
         label_spec=feature_spec.pop(spec.label),
         feature_spec=feature_spec,

@@ -32,6 +32,10 @@ _SAVED = (
     "lookup table, or pairs features with other inputs. Keep tables and variables in "
     "attributes of layers, and give each `keras.Input` the name of its feature."
 )
+_PYTHON = (
+    "The model calls Python by `tf.py_function` or `tf.numpy_function`, which no "
+    "SavedModel contains: use operations of TensorFlow."
+)
 
 Metrics = Mapping[str, float]
 
@@ -149,7 +153,7 @@ def _saved_answers(folder: str, graph: str) -> answers.Answers | None:
             raise UserError(
                 "the SavedModel fails on the first and last rows of the evaluation "
                 f"split: {operation_error(error.message)}",
-                remedy=_SAVED,
+                remedy=_PYTHON if "pyfunc_" in error.message else _SAVED,
             ) from error
 
 

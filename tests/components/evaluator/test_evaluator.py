@@ -500,7 +500,7 @@ def test_range_of_logits_is_that_of_the_answers(
 
 def test_model_of_another_task_is_refused(workload, tmp_path, evaluate):
     model = workload["multi_class", "candidate"]
-    with pytest.raises(UserError, match="gives 3 numbers per example"):
+    with pytest.raises(UserError, match="gives 3 numbers .*Correct evaluator.task"):
         evaluate(workload, tmp_path, model=model)
 
 

@@ -45,6 +45,35 @@ def test_columns_of_text_are_named_where_a_number_is_needed(new_workload, transf
         transform(workload, "scaled")
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("tf.py_function(abs, [x], tf.float32)", "line.py:6: `tf.py_function` and"),
+        ("tf.numpy_function(abs, [x], tf.float32)", "call Python, which no SavedModel"),
+        ("x if x > 3 else 0 * x", "is not allowed.\n    `preprocessing_fn` is called"),
+        ("tf.constant(x.numpy())", "'numpy'\n    `preprocessing_fn` is called once"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_named_before_the_training(
+    new_workload, transform, value, message
+):
+    workload = new_workload(train=5, evaluation=5)
+    workload.write_module(
+        "line",
+        f"""
+        import tensorflow as tf
+
+        def preprocessing_fn(inputs):
+            x = inputs["distance"]
+            x = tf.ensure_shape({value}, [None, 1])
+            return {{"x": x, "late": inputs["late"]}}
+        """,
+    )
+    with pytest.raises(UserError) as raised:
+        transform(workload, "line")
+    assert message in str(raised.value)
+
+
 def test_a_feature_that_is_nan_is_named(new_workload, transform, monkeypatch):
     from strategos.components import events
 

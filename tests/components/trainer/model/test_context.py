@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import pickle
 import re
 from pathlib import Path
 
 import pytest
 
 from strategos.components.trainer.loop.custom_loop import LoopContext
-from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.context import Hyperparameters, TrainingContext
 
 DOCS = Path(__file__).parents[4] / "docs" / "custom_training.md"
 ROW = re.compile(r"\| `context\.(\w+)(?:\((.*?)\))?` \| (?:`([^|]+?)` \| )?[^|]+ \|")
@@ -42,6 +44,15 @@ def test_the_docs_name_each_member_of_the_context_with_its_type():
     found = members(TrainingContext)
     found["feature_spec"] = "", "Mapping[str, Any]"  # `FeatureSpec`
     assert documented("The context") == found
+
+
+def test_hyperparameters_are_a_dict_that_names_what_it_lacks():
+    found = Hyperparameters({"units": 3})
+    assert found == {"units": 3} == json.loads(json.dumps(found))
+    assert found.get("rate") is None and pickle.loads(pickle.dumps(found)) == found
+    with pytest.raises(KeyError) as raised:
+        found["rate"]
+    assert str(raised.value).startswith("`rate` is not in trainer.hyperparameters: un")
 
 
 @pytest.mark.parametrize("name", sorted(members(LoopContext)))

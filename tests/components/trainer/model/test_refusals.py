@@ -19,7 +19,17 @@ from strategos.components.trainer.spec import Settings
         (
             "def build_model(context):\n    return context.hyperparameters['unit']\n",
             {},
-            r"`build_model` fails: .*/broken.py:2: KeyError: 'unit'",
+            r"`build_model` fails: .*/broken.py:2: .*`unit` is not in trainer.hyperp",
+        ),
+        (
+            "def build_model(context):\n    return context.vocab_size('carrier')\n",
+            {},
+            r"no attribute 'vocab_size'\. Did you mean `vocabulary_size`\?",
+        ),
+        (
+            "def build_model(context):\n    raise SystemExit(3)\n",
+            {},
+            r"`build_model` fails: .*/broken.py:2: SystemExit: 3",
         ),
         (
             "def build_models(context):\n    pass\n",
