@@ -87,6 +87,18 @@ YAML = {  # the text that is replaced, its replacement, and what the message has
     ),
     "backslashes": ("data/span-{SPAN}/*.csv", "C:\\data\\*.csv", "matches no file"),
     "placeholder": ("{SPAN}", "{MONTH}", "{MONTH} is not a placeholder. Known"),
+    "folder": (
+        "data/span-{SPAN}/*.csv",
+        "data/span-1",
+        "It is a folder; for the files in it write `DIR/data/span-1/*.csv`.",
+    ),
+    "not measured": (
+        "auc: {",
+        "accuracy: {",
+        "not in `evaluator.metrics`",
+        "Add it to",
+    ),
+    "not sliced": ("{carrier:", "{tail:", "not in `evaluator.slices`", "Add it to"),
 }
 
 
