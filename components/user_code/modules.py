@@ -78,8 +78,14 @@ def load(folder: str, module: str) -> ModuleType:
         raise
     except Exception as error:
         where = Path(folder) / f"{module.replace('.', '/')}.py"
+        if getattr(error, "name", None) == module and not where.exists():
+            raise UserError(
+                f"module {where} not found",
+                remedy="Write it, or correct its name in the YAML.",
+            ) from error
         raise UserError(
-            f"{where}: cannot be imported: {type(error).__name__}: {error}"
+            f"{where}: cannot be imported: {type(error).__name__}: {error}",
+            remedy="Correct the module, or install what it imports.",
         ) from error
 
 

@@ -12,7 +12,7 @@ from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, names
 from strategos.components.wording import nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.plugins import problems
-from strategos.pipeline.config.problems import raise_all, reject_at
+from strategos.pipeline.config.problems import is_repairing, raise_all, reject_at
 from strategos.pipeline.config.types import NotNegative, Section, Texts
 
 _Value = TypeVar("_Value")
@@ -103,6 +103,8 @@ class Evaluator(Section):
     @field_validator("metrics")
     @classmethod
     def _known(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if is_repairing(info.context):
+            return metrics
         task = info.data.get("task")
         errors = [
             _unknown_metric((index,), name, task)

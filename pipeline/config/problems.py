@@ -26,6 +26,7 @@ _SYNONYMS |= {"max": "at_most", "maximum": "at_most"}
 _BECAUSE = "because"
 _NOTHING = "nothing"  # in place of a required text
 _NUMERAL = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
+_REPAIRING = "repairing"  # key of a validation context
 _ROUNDS = 20  # of repairs; each removes or adds a value
 
 
@@ -274,6 +275,7 @@ def repaired(
       The config; None if the rest is none.
     """
     rest, left_out = copy.deepcopy(dict(settings)), set()
+    context = {**(context or {}), _REPAIRING: True}
     for _ in range(_ROUNDS):
         # From the end, as the indices of a list move up.
         for each in sorted(error.errors(), key=lambda e: str(e["loc"]), reverse=True):
@@ -292,13 +294,26 @@ def repaired(
     return None
 
 
+def is_repairing(context: Any) -> bool:
+    """Whether a validation only completes a config whose problems are known.
+
+    A validator of names then accepts all, as one may stand for a missing value.
+
+    Args:
+      context: The validation's, or None.
+    """
+    return bool(context) and _REPAIRING in context
+
+
 def _fill(rest: Any, path: Sequence[Any], model: type[BaseModel]) -> bool:
-    """Gives a missing key a value; returns False if no text can be one."""
+    """Gives a missing key a value; returns False if no text nor list can be one."""
     annotation = introspect.at(model, path)
-    value = {} if introspect.model_at(model, path) else _NOTHING
+    value: Any = {} if introspect.model_at(model, path) else _NOTHING
     described = introspect.describe(annotation) if annotation else ""
-    if value and described.startswith(("a list", "a mapping", "a whole", "a number")):
+    if value and described.startswith(("a mapping", "a whole", "a number")):
         return False
+    if described.startswith("a list"):
+        value = [value]
     for part in path[:-1]:
         rest = rest[part]
     rest[path[-1]] = value

@@ -335,10 +335,12 @@ def push_environment(
         return {}
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     who = pusher_of(store, config.name, config.run.root)
+    taken = take_over is None
     for key, folder in pusher.folders.items():
         target = targets.of(folder)
         newest = target.newest()
         about = {} if newest is None else target.manifest(newest)
+        taken = taken or take_over in (about.get(PUSHED_BY) or {}).values()
         if _is_begun_anew(store, config, about.get(PUSHED_BY) or {}, who):
             events.emit(
                 "note",
@@ -351,6 +353,9 @@ def push_environment(
             reject_other(folder, about, who["root"], take_over)
         except BadInputError as error:
             raise config.located(error.but(key=key)) from error
+    if not taken:
+        message = f"--take-over {take_over} has no effect: no newest version is of it"
+        events.emit("note", message=message)
     found = {PUSHER_VARIABLE: json.dumps(who)}
     if pusher.canary:
         models = aborted(store, pusher.canary)

@@ -36,6 +36,17 @@ def test_a_mistake_in_the_settings_hides_none_in_the_files(
     assert sorted(keys) == sorted({key, *files})
 
 
+@pytest.mark.parametrize("metrics", ["[auk]", "[]", "[auk, auc]", "[mae]", "7"])
+def test_metrics_that_are_wrong_hide_no_slice(write, workload, capsys, metrics):
+    text = workload.read_text().replace("slices: [carrier]", "slices: [carrier, tale]")
+    text = text.replace("[auc, log_loss]", metrics)
+    code, keys = validated(capsys, write("wrong.yaml", text))
+    assert code == 2
+    assert "evaluator.slices" in keys
+    assert any(key.startswith("evaluator.metrics") for key in keys)
+    assert len(keys) == 2, keys
+
+
 @pytest.mark.parametrize(
     ("old", "new", "keys"),
     [

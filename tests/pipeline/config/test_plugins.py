@@ -96,7 +96,8 @@ def test_plug_ins_of_the_workload_have_names_in_its_yaml(workload):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (None, "No module named 'own'"),
+        (None, "own.py not found\n    Write it"),
+        ("import nowhere", "No module named 'nowhere'\n    Correct the module, or"),
         ("import tfx", "module own imports tfx at the top"),
         ("x = 1", "defines no plug-ins"),
     ],

@@ -141,6 +141,14 @@ def test_two_roots_do_not_push_to_one_place_unless_one_is_taken_over(plan, workl
         plan()
 
 
+def test_a_place_that_nobody_pushed_from_is_not_taken_over(plan, tmp_path):
+    sink = tmp_path / "events"
+    events.open_sink(str(sink))
+    plan(take_over="elsewhere:/runs")
+    events.open_sink(None)
+    assert "--take-over elsewhere:/runs has no effect" in sink.read_text()
+
+
 def test_a_root_begun_anew_at_its_place_pushes_where_it_did_before(
     plan, workload, tmp_path
 ):
