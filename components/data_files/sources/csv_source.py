@@ -173,15 +173,18 @@ class CsvSource(Source):
         def skip(row: pyarrow.csv.InvalidRow) -> str:
             index = row.number - 2  # from 1, header included
             place = f"{self.path}: {_place(records, index, index + 1)}"
-            malformed[index] = self._wrong_count(place, row.actual_columns)
+            malformed[index] = self._wrong_count(place, row.actual_columns, row.text)
             return "skip"
 
         return skip
 
-    def _wrong_count(self, place: str, fields: int) -> str:
+    def _wrong_count(self, place: str, fields: int, text: str) -> str:
+        remedy = "Correct the line; a field with a comma needs quotes."
+        if "\n" in text.strip():
+            remedy = "A quote stays open at its end: close it, or correct the fields."
         return (
             f"{place}: expected {len(self.names)} fields as in the header. "
-            f"Received: {fields}. Correct the line; a field with a comma needs quotes."
+            f"Received: {fields}. {remedy}"
         )
 
     def _read_header(self) -> tuple[str, ...]:
@@ -231,7 +234,7 @@ class CsvSource(Source):
             for line, record in self._records(part):
                 if line > 1 and len(record) != len(self.names):
                     place = f"{self.path}: line {line}"
-                    return self._wrong_count(place, len(record))
+                    return self._wrong_count(place, len(record), ",".join(record))
             if line == 1:
                 return _no_row(self.path)
         except UnicodeDecodeError:

@@ -312,6 +312,12 @@ class TestRefusals:
             "a.csv: line 3: expected 2 fields as in the header. Received: 1" in message
         )
 
+    def test_quote_that_stays_open_until_a_later_line(self, tmp_path, refused):
+        (tmp_path / "a.csv").write_text('x,y\n1,2\n3,"4\n5,6\n7,8" 9,1\n')
+        message = refused(tmp_path / "a.csv")
+        assert "a.csv: line 3: expected 2 fields" in message
+        assert "A quote stays open at its end: close it" in message
+
     def test_text_that_is_not_utf8(self, tmp_path, refused):
         (tmp_path / "a.csv").write_bytes("x,y\n1,Zürich\n".encode("latin1"))
         assert "a.csv: is not UTF-8 text" in refused(tmp_path / "a.csv")
