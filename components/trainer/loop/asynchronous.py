@@ -21,10 +21,10 @@ from strategos.components.trainer.model.comparison import answers, structure
 
 
 class AsyncTraining(Training):
-    """Like synchronous training, with a second, ordinary model in this process.
+    """Asynchronous training, with a second, ordinary model in the coordinator.
 
-    The workers read and compute; the ordinary model gets the weights, to be evaluated
-    exactly and written.
+    The workers read examples and compute gradients. The ordinary model gets the weights
+    for exact evaluation and for the export.
     """
 
     def run(self, weights: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class AsyncTraining(Training):
         return model
 
     def _warm_start(self, model: tf.keras.Model, path: str) -> None:
-        """Only the ordinary model reads: the other one gets its weights."""
+        """Reads into the ordinary model only; `follow` copies the weights from it."""
         if not tf.distribute.has_strategy():
             super()._warm_start(model, path)
 

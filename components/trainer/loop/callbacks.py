@@ -35,7 +35,7 @@ def configured(
     Args:
       settings: `trainer.callbacks`.
       log_dir: Folder for TensorBoard's events and the CSV history.
-      keras: The package of the model; by default `tf.keras`.
+      keras: The Keras package of the model; by default `tf.keras`.
 
     Raises:
       UserError: TensorBoard is configured but not installed.
@@ -57,7 +57,7 @@ def configured(
 
 
 def watch_batches(settings: Mapping[str, Any], users: Sequence[Any]) -> bool:
-    """Whether callbacks look at single batches of training.
+    """Whether a callback needs each batch of training, e.g. TensorBoard's profiler.
 
     Args:
       settings: `trainer.callbacks`.
@@ -71,7 +71,7 @@ def watch_batches(settings: Mapping[str, Any], users: Sequence[Any]) -> bool:
 def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
     """Reports that the best epoch's weights are exported, not averages (`use_ema`).
 
-    As in Keras: their metrics were measured, those of the averages were not.
+    Keras does the same: it measures the metrics of the weights, not of the averages.
 
     Args:
       settings: `trainer.callbacks`.
@@ -91,7 +91,9 @@ def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
 def warn_of_choices(
     settings: Mapping[str, Any], users: Sequence[Any], split: str
 ) -> None:
-    """Warns of callbacks that choose on the rows that the Evaluator judges on.
+    """Warns of callbacks that choose weights by the rows that the Evaluator judges by.
+
+    For example, early stopping on `val_loss` with `eval` as the only held-out split.
 
     Args:
       settings: `trainer.callbacks`.
@@ -115,9 +117,9 @@ def warn_of_choices(
 class Hooks(tf.keras.callbacks.CallbackList):
     """The callbacks of one training run, which may take several calls of `fit`.
 
-    A run that starts in the middle of an epoch takes two calls. For the callbacks,
-    training begins and ends once, and they see batches as in a single call. `position`
-    is updated before any callback is called for a step.
+    A run that starts in the middle of an epoch takes two calls. The callbacks still see
+    one beginning and one end of training, and batches numbered as in a single call.
+    `position` is updated before the callbacks are called for a step.
 
     Args:
       callbacks: The callbacks, in the order in which they are called.
@@ -159,7 +161,7 @@ class Hooks(tf.keras.callbacks.CallbackList):
         """Does nothing: a call of `fit` ends, not training."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Records where this part of an epoch begins."""
+        """Records the step at which this call's part of an epoch begins."""
         self._begun_at = self._position.step
         super().on_epoch_begin(epoch, logs)
 
@@ -168,10 +170,10 @@ class Hooks(tf.keras.callbacks.CallbackList):
         super().on_train_batch_begin(batch + self._skipped(), logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Updates the position, calls the callbacks, and has logs corrected.
+        """Updates the position, calls the callbacks, then their `correct` methods.
 
-        A callback with a method `correct` gets the logs, from which `fit` takes those
-        of the epoch.
+        `correct(logs)` changes logs in place; `fit` takes the epoch's logs from the
+        result.
         """
         self._position.step = self.step_of(batch)
         super().on_train_batch_end(batch + self._skipped(), logs)
@@ -180,12 +182,12 @@ class Hooks(tf.keras.callbacks.CallbackList):
                 correct(logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Makes the replicas evaluate the weights that a checkpoint has."""
+        """Averages the replicas' local variables: evaluates as a checkpoint stores."""
         local_values.average(self.model)
         super().on_test_begin(logs)
 
     def step_of(self, batch: int) -> int:
-        """Steps done, over all epochs, when a batch is done.
+        """Steps done over all epochs, once a batch is done.
 
         Args:
           batch: Number of the batch in this call of `fit`, from 0.
@@ -200,12 +202,13 @@ class BestWeights(TensorCallback):
     """Keeps the weights of the best epoch and restores them at the end of training.
 
     Args:
-      monitor: The metric that decides which epoch is best.
+      monitor: Name of the metric that decides which epoch is best.
 
     Attributes:
-      monitor_op: Whether a value is better than the best one; by default smaller ones.
-      best: The metric's best value so far.
-      best_weights: The weights of that epoch.
+      monitor_op: Returns whether its first argument is better than its second;
+        `np.less` by default.
+      best: The metric's best value so far; None before the first.
+      best_weights: The weights of the best epoch.
     """
 
     def __init__(self, monitor: str):
@@ -240,7 +243,7 @@ class CsvHistory(TensorCallback):
       path: Path of the CSV file.
 
     Attributes:
-      rows: Values of each epoch by name.
+      rows: The line of each epoch: values by name.
     """
 
     def __init__(self, path: str):
@@ -282,9 +285,9 @@ def _tensorboard(
     profile = asked.get("profile") or 0
 
     class TensorBoard(callbacks.TensorBoard):
-        """Skips the metrics of single steps, which no setting writes.
+        """Skips the metrics of single steps: no setting of Strategos writes them.
 
-        Keras asks TensorFlow for each metric of each step whether to write it.
+        Keras would ask TensorFlow at each step, for each metric, whether to write it.
         """
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -34,11 +34,11 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 @dataclasses.dataclass(frozen=True)
 class Cadence:
-    """How often a checkpoint is due; one of the two is set.
+    """The interval between two checkpoints, in seconds or in steps.
 
     Attributes:
-      seconds: Time between two checkpoints.
-      steps: Steps between two checkpoints.
+      seconds: Seconds between two checkpoints; None if `steps` is set.
+      steps: Steps between two checkpoints; None if `seconds` is set.
     """
 
     seconds: float | None = None
@@ -49,7 +49,8 @@ class Cadence:
         """Parses `trainer.checkpoint.every`.
 
         Args:
-          text: `30s`, `5m`, `1h`, `1 step` or `200 steps`.
+          text: A duration or number of steps, e.g. `30s`, `5m`, `1h`, `1 step` or
+            `200 steps`.
         """
         number, _, of_steps = text.partition(" ")
         if of_steps:
@@ -57,30 +58,30 @@ class Cadence:
         return cls(seconds=float(text[:-1]) * _UNITS[text[-1]])
 
     def is_due(self, steps: int, seconds: float) -> bool:
-        """Whether a checkpoint is due so long after the last one."""
+        """Whether a checkpoint is due, given steps and seconds since the last one."""
         if self.steps:
             return steps >= self.steps
         return seconds >= required(self.seconds)
 
     def steps_left(self, steps: int) -> float:
-        """Steps until one is due; infinite if that depends on time."""
+        """Steps until a checkpoint is due, given steps since the last; inf for time."""
         return self.steps - steps if self.steps else math.inf
 
 
 class Keeper(TensorCallback):
-    """Saves a checkpoint when due and before a preemption; restores the newest one.
+    """Saves a checkpoint when due and on preemption; restores the newest checkpoint.
 
     Must be the last of the callbacks: at the end of an epoch it saves their state after
     that epoch. All workers check at the same steps and agree by a collective, because
-    clocks and signals differ between them. They check twice a second at their mean
-    pace.
+    clocks and signals differ between them. They check about twice a second; a single
+    worker checks after each step.
 
     Args:
-      store: Where checkpoints are written.
-      cadence: How often.
+      store: Writes and finds the checkpoints.
+      cadence: The interval between two checkpoints.
       agreement: Sums values over the workers.
       position: The position of training.
-      callbacks: The callbacks whose state is saved.
+      callbacks: The other callbacks; checkpoints store their state.
       clock: Monotonic time in seconds.
     """
 
@@ -197,7 +198,8 @@ class Keeper(TensorCallback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Restores the metrics of an epoch that is resumed in the middle.
 
-        Some metrics are built in the first step of a `train_step` of the model's own.
+        A model's own `train_step` may create metrics in its first step. If so, the
+        totals are added after that step.
         """
         if self._found and self._position.offset:
             path, metrics = f"{self._found.path}/metrics", _Metrics(self.model)
@@ -217,12 +219,12 @@ class Keeper(TensorCallback):
             self._look()
 
     def correct(self, logs: dict[str, Any]) -> None:
-        """Sets what `fit` logs to metrics that got their totals after the execution.
+        """Corrects logs that a step returned before `add_totals` changed the metrics.
 
-        If the execution is the last one of its epoch, these are the epoch's values.
+        Without this, an epoch that ends with this execution would log wrong values.
 
         Args:
-          logs: What the step has returned, changed in place.
+          logs: The logs of the step, changed in place.
         """
         if self._has_added:
             found = {metric.name: metric for metric in self.model.metrics}
@@ -236,7 +238,7 @@ class Keeper(TensorCallback):
         self._look()
 
     def is_due(self, step: int) -> bool:
-        """Whether this worker alone would save.
+        """Whether this worker would save now, without asking the other workers.
 
         Args:
           step: Steps done.
@@ -244,7 +246,7 @@ class Keeper(TensorCallback):
         return preemption.requested() or self._is_due(self._clock(), step)
 
     def steps_until_due(self, step: int) -> float:
-        """Steps after which a checkpoint is due; infinite if that depends on time.
+        """Steps until a checkpoint is due; infinite for an interval in seconds.
 
         Args:
           step: Steps done.
@@ -295,7 +297,7 @@ class Keeper(TensorCallback):
 
 
 class _Metrics(tf.Module):
-    """The metrics of a model, which the model's own checkpoint leaves out."""
+    """The variables of a model's metrics, which the model's checkpoint leaves out."""
 
     def __init__(self, model: tf.keras.Model):
         super().__init__()

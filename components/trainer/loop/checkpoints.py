@@ -1,7 +1,7 @@
-"""Checkpoints of a training run, and weights on their way to the export.
+"""Writes and reads checkpoints of a training run, and the weights for the export.
 
-Everything is written and read by structure (`tf.train.Checkpoint`), so that the two
-sides may build the model under different strategies.
+Variables are written and read by structure (`tf.train.Checkpoint`), so that writer and
+reader may build the model under different strategies.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Found:
     """A checkpoint.
 
     Attributes:
-      place: Its folder, for messages.
-      path: The folder where TensorFlow can open it.
-      step: Steps that were done.
-      state: State of Python objects, JSON-able.
-      arrays: State of Python objects that is arrays, by name.
+      place: Folder or URL of the checkpoint, for messages.
+      path: Folder from which TensorFlow can read the checkpoint.
+      step: Steps done when it was saved.
+      state: JSON-able state of Python objects, e.g. of callbacks.
+      arrays: Arrays in the state of Python objects, by name.
     """
 
     place: str
@@ -55,13 +55,13 @@ class Found:
 class Checkpoints:
     """The newest checkpoints of one training run, in one folder.
 
-    All workers of a gang save together, because reading a variable may be a collective;
-    the chief's copy is kept, the others go to a temporary folder. A checkpoint is
+    All workers of a gang save together, because reading a variable may be a collective.
+    The chief's copy is kept, the others go to a temporary folder. A checkpoint is
     complete once its `state.json` exists: the last file, put in place by a rename.
 
     Args:
       folder: Folder of the checkpoints: a path or a URL.
-      keep: How many of the newest are kept.
+      keep: Number of checkpoints to keep, the newest ones.
       is_chief: Whether this process's copy is kept.
     """
 
@@ -77,13 +77,13 @@ class Checkpoints:
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
     ) -> None:
-        """Writes a checkpoint, and removes the oldest ones.
+        """Writes a checkpoint; the chief removes old and incomplete ones.
 
         Args:
-          step: Steps that are done.
-          parts: What has variables, by name.
-          state: State of Python objects, JSON-able.
-          arrays: State of Python objects that is arrays, by name.
+          step: Steps done.
+          parts: Objects with variables, by name: the model and its metrics.
+          state: JSON-able state of Python objects, e.g. of callbacks.
+          arrays: Arrays in the state of Python objects, by name.
 
         Raises:
           UserError: No space is left, or a variable of a model cannot be written.
@@ -119,7 +119,7 @@ class Checkpoints:
         gfile.rmtree(self._path(step))
 
     def find(self, step: int) -> Found:
-        """Reads the Python state of the checkpoint of `step`.
+        """Finds the checkpoint of `step`, and reads its Python state.
 
         Args:
           step: Step of a complete checkpoint.
@@ -135,7 +135,7 @@ class Checkpoints:
         return f"{self._folder}/step-{step:010d}"
 
     def _readable(self, step: int) -> str:
-        """A folder where TensorFlow can open the checkpoint of `step`."""
+        """A folder from which TensorFlow can read the checkpoint of `step`."""
         return self._path(step)
 
     @contextlib.contextmanager
@@ -156,7 +156,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _no_space_reported(self, step: int, place: str) -> Iterator[None]:
-        """Converts errors of a full disk inside the block to one for users."""
+        """Converts an error of a full disk inside the block to a UserError."""
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
@@ -180,17 +180,17 @@ def step_of(name: str) -> int:
 
 
 def restore(part: Any, path: str, *, is_chief: bool = True) -> list[str]:
-    """Reads variables that `Checkpoints.save` wrote.
+    """Reads the variables of one part of a checkpoint.
 
-    Variables that an optimizer or metric has not created yet are read when they are.
+    Variables that an optimizer or metric has not created yet are read on creation.
 
     Args:
-      part: What has the variables, built like the saved one.
-      path: Where they were written: the checkpoint's folder and the part's name.
-      is_chief: Whether this task's first replica gets what replicas count together.
+      part: An object with variables, built like the saved one.
+      path: The checkpoint's `path` and the part's name, e.g. `…/step-0000000200/model`.
+      is_chief: Whether this task's first replica gets the totals of all replicas.
 
     Returns:
-      Names of the variables of a model that the files lack.
+      Names of the model's variables that the files lack.
     """
     return stored_variables.read(part, path, is_chief=is_chief)
 
@@ -218,14 +218,14 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
 
 
 def read_weights(model: tf.keras.Model, path: str) -> None:
-    """Reads into a built model what `write_weights` wrote.
+    """Reads files of `write_weights` into a built model.
 
     Args:
       model: A built model.
       path: Prefix of the files.
 
     Raises:
-      UserError: The model differs from the one that was written.
+      UserError: The model differs from the written one, or lacks values in the files.
     """
     differing = differences(shapes(model), _written_shapes(path))
     if differing:
@@ -254,14 +254,14 @@ def warm_start(
     Args:
       model: A built model.
       path: Prefix of the earlier model's files, see `write_weights`.
-      tables: What the rows of the model's tables mean; None if it takes no features.
-      is_chief: Whether this task's first replica gets what replicas count together.
+      tables: The meaning of the rows of the model's tables; None if unknown.
+      is_chief: Whether this task's first replica gets the totals of all replicas.
 
     Returns:
-      Indices of the variables whose sizes may differ from the earlier ones.
+      Indices of tables that may differ in size from the earlier model's.
 
     Raises:
-      UserError: The weights do not fit the model, or are gone.
+      UserError: The weights do not fit the model, or do not exist.
     """
     try:
         written = _written_shapes(path)
@@ -281,7 +281,7 @@ def _written_shapes(path: str) -> list[list[Any]]:
 
 
 def shapes(model: tf.keras.Model) -> list[list[Any]]:
-    """`[name, shape, dtype]` of each of the model's variables; JSON-able."""
+    """`[name, shape, dtype]` of each table of the model's variables; JSON-able."""
     return [
         [
             getattr(table[0], "path", None) or partitioned_variables.name(table),
@@ -293,9 +293,9 @@ def shapes(model: tf.keras.Model) -> list[list[Any]]:
 
 
 def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:
-    """Describes how the variables of two models differ; "" if they do not.
+    """Describes differences between the variables of two models; "" if there are none.
 
-    Names are ignored: Keras numbers layers without a name per process.
+    Names are ignored: Keras numbers unnamed layers per process, e.g. `dense_3`.
 
     Args:
       ours: `shapes` of one model.

@@ -13,14 +13,14 @@ from strategos.components.trainer.loop.checkpoints import Checkpoints, step_of
 
 
 class CopiedCheckpoints(Checkpoints):
-    """Like `Checkpoints`: each one is written to a local folder, and uploaded from it.
+    """Writes each checkpoint to a local folder and uploads it from there.
 
-    All workers of a gang download the checkpoint that they resume from.
+    All workers of a gang download the checkpoint from which they resume.
 
     Args:
-      folder: The URL of the checkpoints.
-      keep: How many of the newest are kept.
-      is_chief: Whether this process's copy is kept.
+      folder: URL of the checkpoints' folder, e.g. `s3://bucket/run/checkpoints`.
+      keep: Number of checkpoints to keep, the newest ones.
+      is_chief: Whether this process uploads its copy.
     """
 
     def __init__(self, folder: str, *, keep: int, is_chief: bool):
@@ -28,7 +28,7 @@ class CopiedCheckpoints(Checkpoints):
         self._copy: tempfile.TemporaryDirectory | None = None
 
     def steps(self) -> list[int]:
-        """See `Checkpoints`."""
+        """Steps of the complete checkpoints, ascending."""
         return sorted(map(step_of, stored_checkpoints.complete(self._folder)))
 
     def _begun(self) -> list[int]:
@@ -39,9 +39,10 @@ class CopiedCheckpoints(Checkpoints):
         places.remove(places.at(self._path(step)))
 
     def _readable(self, step: int) -> str:
-        """Downloads a checkpoint; the copy stays until the next one is written.
+        """Downloads a checkpoint; keeps the copy until the next checkpoint is written.
 
-        TensorFlow reads some values when their variables are made, in the first step.
+        TensorFlow reads the values of variables that do not exist yet later, when the
+        first step creates them.
         """
         self._copy = tempfile.TemporaryDirectory(prefix="checkpoint-")
         storage.get(self._path(step), self._copy.name)

@@ -1,7 +1,7 @@
 """A training loop of the user's own: `run_fn(context)` in place of `fit`.
 
-The loop decides what a step is. Its position in the data, checkpoints, callbacks,
-progress and history follow from its calls of `context.loop`.
+The loop computes the steps. Its calls of `context.loop` drive the position in the data,
+checkpoints, callbacks, progress and history.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from strategos.components.trainer.model.replicas import local_values
 
 
 class EpochMeans(TensorCallback):
-    """The means over the rows of an epoch so far; kept in checkpoints.
+    """Means of reported values over the rows of an epoch so far; kept in checkpoints.
 
     Attributes:
-      rows: Rows so far.
-      sums: Sum over the rows of each value.
+      rows: Number of rows so far.
+      sums: Sum over the rows of each value, by name.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class EpochMeans(TensorCallback):
         """Adds a step.
 
         Args:
-          rows: Rows of the step.
-          values: Means over these rows.
+          rows: Number of rows of the step.
+          values: Means over the rows of the step, by name.
 
         Returns:
-          The means over all rows so far.
+          The means over all rows of the epoch so far.
         """
         self.rows += rows
         for name, value in values.items():
@@ -51,7 +51,7 @@ class EpochMeans(TensorCallback):
         return self._means()
 
     def take(self) -> dict[str, float]:
-        """Ends the epoch, and returns the mean over its rows of each value."""
+        """Ends the epoch, and returns the mean of each value over its rows."""
         means = self._means()
         self.rows, self.sums = 0, {}
         return means
@@ -183,9 +183,9 @@ class LoopContext(TrainingContext):
 
     Attributes:
       strategy: The strategy of this process; `run_fn` is called in its scope.
-      model: What `build_model(context)` returned, restored if training resumes from a
+      model: The model of `build_model(context)`, restored if training resumes from a
         checkpoint. Any other state that must survive a restart is checkpointed as an
-        attribute of the model: `model.averages = …`.
+        attribute of the model, e.g. `model.averages = …`.
       loop: The epochs and steps that are left.
       eval_rows: Number of evaluation examples.
       eval_dataset: Makes one pass over the evaluation examples in their order, in
@@ -210,7 +210,7 @@ def run(
 
     Args:
       run_fn: The user's `run_fn`.
-      context: The context that their `build_model` got.
+      context: The context of `build_model`.
       **parts: The other attributes of `LoopContext`.
 
     Raises:

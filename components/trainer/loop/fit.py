@@ -34,14 +34,15 @@ def fit(
 ) -> None:
     """Trains `model` from `position` to the end, evaluating after each epoch.
 
-    Starting in the middle of an epoch takes two calls of Keras's `fit`, which runs the
-    same number of steps in each epoch. An optimizer's work at the end of training is
-    done once, after the last call, and also if no step is left.
+    One call of Keras's `fit` runs the same number of steps in each epoch. So a start in
+    the middle of an epoch takes two calls: one for the rest of this epoch, one for the
+    other epochs. The optimizer is finalized (e.g. `use_ema`) once, after the last call,
+    and also if no step is left.
 
     Args:
       model: A compiled model, in the scope of its strategy.
-      context: The facts of this run.
-      position: Where training starts; updated after each step.
+      context: The training context.
+      position: Position at which training starts; updated after each step.
       feed: Returns the stream of batches from a given step on.
       evaluation: Batches to evaluate on after each epoch; None if the hooks evaluate.
       evaluation_steps: Number of batches of `evaluation`.
@@ -73,25 +74,26 @@ def fit(
 
 
 def _make_loops(model: tf.keras.Model) -> None:
-    """Makes the functions of a model that runs several steps per execution.
+    """Makes the train and test functions of a model with several steps per execution.
 
-    tf-keras makes each of them once, without a loop if the number is 1 at that moment,
-    as it is in an epoch with one step left; later it counts more steps than are run.
+    tf-keras makes each function once. It makes one without a loop if the number of
+    steps is 1 at that moment, e.g. in an epoch with one step left; later it then counts
+    more steps than the function runs.
     """
     model.make_train_function()
     model.make_test_function()
 
 
 class StepsPerExecution(TensorCallback):
-    """Chooses how many steps one call of TensorFlow runs, while tf-keras's `fit` runs.
+    """Chooses the steps per execution while tf-keras's `fit` runs.
 
-    From call to call, Python takes half a millisecond, as much as a step of a small
-    model. All numbers of steps run the same graph, so the weights do not depend on it.
+    Python takes half a millisecond between two executions, as long as a step of a small
+    model. Each number of steps runs the same graph, so it does not change the weights.
 
     Args:
       position: The position of training.
-      until_due: Returns the steps after which a callback has to see the model, given
-        the steps done.
+      until_due: Maps the steps done to the number of steps until a callback must see
+        the model, e.g. to save a checkpoint.
       clock: Monotonic time in seconds.
     """
 
@@ -109,9 +111,11 @@ class StepsPerExecution(TensorCallback):
 
     @staticmethod
     def suits(model: tf.keras.Model) -> bool:
-        """Whether `fit` runs as tf-keras does, and the user left the number to others.
+        """Whether the steps per execution of a model can be chosen automatically.
 
-        A step of the model's own may return what a loop cannot, such as a string.
+        True for a tf-keras model that is not run eagerly, has no method of `fit`
+        overridden, and has `steps_per_execution` 1. The user's own `train_step` may
+        return values that a TensorFlow loop rejects, e.g. a string.
 
         Args:
           model: A compiled model.
@@ -123,22 +127,22 @@ class StepsPerExecution(TensorCallback):
         return single and not own and not model.run_eagerly
 
     def set_model(self, model: tf.keras.Model) -> None:
-        """Lets the model loop over steps, as many as are set later."""
+        """Makes the model's functions with a loop over a variable number of steps."""
         super().set_model(model)
         self._run(2)
         _make_loops(model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Sets the number again: tf-keras has changed it for the last execution."""
+        """Sets the number again: tf-keras changes it for an epoch's last execution."""
         self._set = 0
         self._run(self._fitting())
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Records when an execution begins."""
+        """Records the time and step at which an execution begins."""
         self._begun = (self._clock(), self._position.step)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Chooses the number for the next execution: at most twice the last one."""
+        """Chooses the steps of the next execution, at most double the last number."""
         begun, step = self._begun
         pace = (self._clock() - begun) / max(self._position.step - step, 1)
         if self._is_traced:

@@ -1,13 +1,13 @@
 """Asynchronous training: each worker takes steps at its own pace.
 
 The chief, here called the coordinator, holds no data and computes no gradients. It
-schedules steps; a free worker takes one, reads the variables from the parameter
-servers, and writes its gradients back to them. No worker waits for the others, so the
-order of updates, and with it the result, differs from run to run; with one worker the
-order, and so every digit of the result, is that of one device.
+schedules steps. A free worker takes a step, reads the variables from the parameter
+servers, and applies its gradients there. No worker waits for the others, so the order
+of updates, and with it the result, differs from run to run. With a single worker the
+order, and so every digit of the result, equals training on one device.
 
-Exact nevertheless are the checkpoints (taken when no step is running), and the
-evaluation after each epoch (in the coordinator, on an ordinary copy of the model).
+Two things are exact in any case: checkpoints, saved while no step is running, and the
+evaluation after each epoch, in the coordinator on an ordinary copy of the model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
 
 STEPS_AHEAD = 8
-"""Steps per worker that are scheduled before the oldest of them has ended."""
+"""Most steps per worker that are scheduled and have not been reported yet."""
 
 _LOOK_SECONDS = 0.2
 
@@ -44,11 +44,12 @@ Feed = Callable[..., tf.data.Dataset]
 def serve(cluster: ClusterSpec) -> NoReturn:
     """Runs this task's server, which executes the coordinator's operations.
 
-    Never returns: the gang ends this process when the coordinator is done. SIGTERM is
-    forwarded to the coordinator, which needs this server to save a checkpoint.
+    Never returns: the gang ends this process when the coordinator is done. On SIGTERM
+    the server keeps running and reports the preemption by heartbeat: the coordinator
+    needs the server to save a checkpoint.
 
     Args:
-      cluster: All tasks, and which of them this process is.
+      cluster: All tasks, and the task of this process.
     """
     preemption.install_handler()
     config = tf.compat.v1.ConfigProto()
@@ -75,8 +76,8 @@ def distributed(feed: Feed, workers: int) -> Any:
 
     Args:
       feed: Called as `feed(pipelines=…, pipeline=…)` for each worker, usually
-        `functools.partial(split.remote, …)`. It must be infinite: a worker that is
-        faster than the others takes more than its share.
+        `functools.partial(split.remote, …)`. Returns an infinite dataset: a worker
+        that is faster than the others takes more than its share.
       workers: Number of workers.
     """
     index = tf.distribute.coordinator.experimental_get_current_worker_index
@@ -88,14 +89,14 @@ def distributed(feed: Feed, workers: int) -> Any:
 
 
 def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
-    """Gives `model` the weights of an ordinary model, and its way of listing them.
+    """Gives `model` the weights of an ordinary model, listed as whole tables.
 
-    An initializer that is called per part of a split table gives other values than for
-    the whole table. And callbacks that keep weights get whole tables, as everywhere
-    else.
+    An initializer called for each part of a split table gives other values than one
+    call for the whole table. `get_weights` returns whole tables, as under the other
+    strategies, e.g. for callbacks that keep the best weights.
 
     Args:
-      model: Its variables are on parameter servers.
+      model: A model with variables on parameter servers.
       ordinary: Built by the same function outside of any strategy.
     """
     partitioned_variables.use_tables(model)
@@ -107,7 +108,7 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
 
 
 def _placement(variables: list[tf.Variable]) -> list[str]:
-    """Which server holds which variables, as log lines."""
+    """Log lines: bytes that each server holds, and parts of split tables."""
     held: collections.Counter[str] = collections.Counter()
     for variable in variables:
         count = variable.shape.num_elements() or 0  # None: what `adapt` has counted
@@ -128,11 +129,11 @@ def _server_of(variable: tf.Variable) -> str:
 
 
 class AsyncHooks(Hooks):
-    """Callbacks of a run whose steps end some time after they were scheduled.
+    """Callbacks of an asynchronous run: steps end some time after being scheduled.
 
-    Callbacks are called for a step when it has ended, in the order in which steps were
-    scheduled, with plain numbers; so batch-level callbacks work, which Keras rejects
-    under this strategy. A few steps per worker are scheduled ahead, not a whole epoch.
+    The callbacks of a step are called once the step has ended, in the order of
+    scheduling, with plain numbers. So batch-level callbacks work, which Keras rejects
+    under this strategy. At most `STEPS_AHEAD` steps per worker are scheduled ahead.
 
     Args:
       callbacks: The callbacks, in the order in which they are called.
@@ -140,11 +141,11 @@ class AsyncHooks(Hooks):
       position: The position of training.
       epochs: Passes over the data.
       workers: Number of workers.
-      ordinary: A copy of the model outside of any strategy, to evaluate.
+      ordinary: A copy of the model outside of any strategy, for evaluation.
       evaluation: Batches to evaluate on after each epoch.
-      pauses: Whether the callbacks need the model exactly as it is after a step, given
-        the number of that step. Then all scheduled steps end before the callbacks are
-        called.
+      pauses: Maps a step number to whether callbacks need the exact weights after that
+        step, e.g. to save a checkpoint. If so, all scheduled steps end before the
+        callbacks are called.
     """
 
     def __init__(
@@ -172,10 +173,10 @@ class AsyncHooks(Hooks):
         self._pauses = pauses
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Does nothing: the step is only scheduled, and has not begun."""
+        """Does nothing: the step is scheduled, but has not begun."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Adds a step that was scheduled.
+        """Adds a scheduled step; reports steps that have ended, if due.
 
         Args:
           batch: Number of the batch in this call of `fit`.

@@ -7,13 +7,13 @@ import dataclasses
 
 @dataclasses.dataclass
 class Position:
-    """Steps done, and the epoch that they are in.
+    """Number of steps done, and the epoch of the next step.
 
     Attributes:
       steps_per_epoch: Global batches of one pass.
       step: Steps done since the start of training, over all epochs.
-      is_exact: Whether the model's weights are exactly those after `step`: asynchronous
-        steps may have ended without having been reported yet.
+      is_exact: Whether the weights include exactly `step` updates. False while
+        asynchronous steps are scheduled that have not been reported.
     """
 
     steps_per_epoch: int
@@ -27,5 +27,5 @@ class Position:
 
     @property
     def offset(self) -> int:
-        """Steps of that epoch that are done."""
+        """Steps done in the epoch of the next step."""
         return self.step % self.steps_per_epoch

@@ -24,14 +24,14 @@ from strategos.components.wording import duration
 class Progress(TensorCallback):
     """Reports epoch, step, metrics, examples/s and the time left, twice a second.
 
-    The first step, which compiles, does not count towards the speed, nor does
-    evaluation between epochs. Every task sends heartbeats; only the chief reports to
-    the user.
+    Speed excludes the first step, which compiles, and the evaluation between epochs.
+    Every task sends heartbeats; only the chief reports to the user.
 
     Args:
-      context: The facts of this run.
+      context: The training context.
       position: The position of training.
-      wait: Measures how long training waits for input; None if other processes read it.
+      wait: Measures the time that training waits for input; None if other processes
+        read the input.
       clock: Monotonic time in seconds.
     """
 
@@ -56,7 +56,7 @@ class Progress(TensorCallback):
 
     @property
     def examples_per_second(self) -> float:
-        """Examples per second of training, without the first step."""
+        """Examples per second of training, without the first step; 0 if unknown."""
         rate = self._timed_steps / self._busy if self._busy else 0.0
         return rate * self._context.rows_per_epoch / self._context.steps_per_epoch
 
@@ -65,7 +65,7 @@ class Progress(TensorCallback):
         self._mark = (self._clock(), self._position.step) if self._started else None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Records when a step wants its batch."""
+        """Starts to measure the wait for a batch."""
         self._before = self._position.step
         if self._wait:
             self._wait.begin()
@@ -125,7 +125,7 @@ class TerminateOnNaN(TensorCallback):
         self._finite = 0  # the last step whose loss was
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Records where training starts."""
+        """Records the step at which training starts."""
         self._finite = self._position.step
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -156,7 +156,7 @@ class Recorder(TensorCallback):
 
     Attributes:
       history: Values by metric name.
-      marks: Marks of the evaluated weights by epoch, see `EvaluatedWeights`.
+      marks: Fingerprints of the evaluated weights by epoch, see `EvaluatedWeights`.
     """
 
     def __init__(self) -> None:
@@ -171,14 +171,14 @@ class Recorder(TensorCallback):
 
 
 class EvaluatedWeights(TensorCallback):
-    """Records a mark of the weights that each epoch is evaluated with.
+    """Records a fingerprint of the weights evaluated in each epoch.
 
-    Early stopping, the best checkpoint, averaged weights and the user's callbacks may
-    leave other weights than those of the last epoch. Must be the first of the
-    callbacks: others may change the weights when an evaluation ends.
+    After training, it tells which epoch the exported weights belong to: not always the
+    last, e.g. with early stopping. Must be the first of the callbacks: others may
+    change the weights when an evaluation ends.
 
     Args:
-      recorder: Keeps the marks, also in checkpoints.
+      recorder: Keeps the fingerprints, also in checkpoints.
     """
 
     def __init__(self, recorder: Recorder):
@@ -187,20 +187,20 @@ class EvaluatedWeights(TensorCallback):
         self._mark: list[float] | None = None
 
     def on_test_end(self, logs: Any = None) -> None:
-        """Takes the mark of the weights that were evaluated."""
+        """Computes the fingerprint of the evaluated weights."""
         self._mark = _mark(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Records the mark, if the epoch was evaluated."""
+        """Records the fingerprint, if the epoch was evaluated."""
         if self._mark is not None:
             self._recorder.marks[str(epoch)] = self._mark
         self._mark = None
 
     def epoch(self) -> int | None:
-        """The last epoch, from 1, that was evaluated with the model's present weights.
+        """Finds the last epoch that was evaluated with the model's present weights.
 
         Returns:
-          None if no epoch was.
+          The epoch, counted from 1; None if no epoch was evaluated with them.
         """
         now = _mark(self.model)
         found = [int(e) for e, mark in self._recorder.marks.items() if mark == now]
@@ -208,12 +208,12 @@ class EvaluatedWeights(TensorCallback):
 
 
 class Monitor(TensorCallback):
-    """Tells a callback, after the first epoch, which values of its metric are better.
+    """Sets whether smaller or larger values of a callback's metric are better.
 
     Keras guesses by the metric's name: `val_recall` and `val_auc_1` would be losses.
 
     Args:
-      callback: The callback that monitors.
+      callback: The callback that monitors the metric.
       monitor: Name of the metric.
       mode: `min`, `max`, or `auto`: by the class of the metric, see `known_metrics`.
       setting: Key path of the callback's settings, for errors.
@@ -225,7 +225,7 @@ class Monitor(TensorCallback):
         self._monitor, self._mode, self._setting = monitor, mode, setting
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Looks at the metric, if the model has already made it.
+        """Checks the direction of the metric early, if the metric already exists.
 
         Raises:
           UserError: As in `on_epoch_end`.
@@ -235,7 +235,7 @@ class Monitor(TensorCallback):
             self._direction()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Looks for the metric in the epoch's values and in the model.
+        """Sets the mode of the callback from the metric in the model.
 
         Raises:
           UserError: The model does not measure the metric, or `mode` is `auto` and the
@@ -268,7 +268,11 @@ class Monitor(TensorCallback):
 
 
 def _mark(model: tf.keras.Model) -> list[float]:
-    """Sum and sum of squares of each variable, without a copy of it."""
+    """A fingerprint of the weights: sums of each variable, without a copy of it.
+
+    Floating variables give the sum and half the sum of squares, others the sum; text is
+    left out.
+    """
     found = []
     for each in compiled.weights(model):
         value = tf.convert_to_tensor(each)

@@ -60,14 +60,15 @@ class Training:
     """Synchronous training: all replicas take each step together.
 
     Args:
-      spec: The training.
-      operation: How it is run.
-      cluster: All tasks, and which of them this process is.
-      choice: The strategy by name, and the reason for it.
-      distribution: The strategy itself.
+      spec: The model, data and settings of the training.
+      operation: Operational settings that do not change the weights, e.g. the
+        checkpoint interval.
+      cluster: All tasks, and the task of this process.
+      choice: Name of the strategy, and the reason for choosing it.
+      distribution: The strategy object.
 
     Raises:
-      UserError: The user's code, settings or data cannot be trained with.
+      UserError: The user's code, settings or data are invalid.
     """
 
     def __init__(
@@ -98,12 +99,12 @@ class Training:
           weights: Prefix of the files that get the chief's weights.
 
         Returns:
-          The facts of the training, see the Model artifact's properties in
-          `component.py`.
+          Facts of the training, e.g. its strategy and steps; `component.py` lists them
+          as properties of the Model artifact.
 
         Raises:
-          UserError: The user's code, settings or data cannot be trained with.
-          Preempted: A worker received SIGTERM; all have saved.
+          UserError: The user's code, settings or data are invalid.
+          Preempted: A worker received SIGTERM; all have saved a checkpoint.
         """
         with self._strategy.scope():
             model = self._model()
@@ -129,7 +130,7 @@ class Training:
         }
 
     def _agreeing(self) -> int:
-        """Processes that decide together when to save."""
+        """Number of processes that agree on when to save a checkpoint."""
         return self._choice.workers
 
     def _waiting(self) -> InputWait | None:
@@ -154,8 +155,8 @@ class Training:
     def _model(self) -> tf.keras.Model:
         """The user's model, ready for `fit`.
 
-        Built a second time if the first build shows that the last batch of an epoch is
-        left out: schedules and dropout depend on the steps of an epoch.
+        Builds the model a second time if the first build shows that the last batch of
+        an epoch must be left out: schedules and dropout depend on the steps per epoch.
         """
         free_names, planned = keras_names.mark(), self._context.steps_per_epoch
         model, outputs = self._built()
@@ -181,7 +182,7 @@ class Training:
         return model
 
     def _warm_start(self, model: tf.keras.Model, path: str) -> None:
-        """Reads the weights of an earlier model; the same in each task."""
+        """Reads the weights of an earlier model, the same values in each task."""
         features, _ = self._evaluated.sample(relations.ROWS)
         context = self._context
         tables = relations.find(model, features, context.ids, context.label)
@@ -213,7 +214,7 @@ class Training:
         )
 
     def _check_steps(self) -> None:
-        """Rejects an epoch whose only batch is not a full one, and left out."""
+        """Rejects an epoch with less than one batch if smaller batches are left out."""
         if not self._context.steps_per_epoch:
             raise UserError(
                 f"the {self._context.rows:,} rows of an epoch do not fill a batch, "
@@ -281,7 +282,7 @@ class Training:
             )
 
     def _chooses_steps(self, model: tf.keras.Model) -> bool:
-        """Whether it is left to us how many steps TensorFlow runs at a time."""
+        """Whether `fit.StepsPerExecution` chooses the steps per execution."""
         return (
             self._spec.settings.steps_per_execution is None
             and self._choice.name == "one_device"
@@ -291,7 +292,7 @@ class Training:
         )
 
     def _hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
-        """The hooks of this kind of loop; `common` is what all kinds of hooks take."""
+        """The hooks of this training; `common` are the arguments of every `Hooks`."""
         return callbacks.Hooks(*common)
 
     def _feed(self, model: tf.keras.Model, step: int) -> Any:
@@ -332,7 +333,7 @@ class Training:
         answers.write(model, self._sample(), self._strategy, path)
 
     def _sample(self) -> dict[str, Any]:
-        """The features of a few rows, to compare the export's answers on."""
+        """Features of a few rows, on which the export's answers are compared."""
         return self._evaluated.ends(sample.ROWS)
 
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
@@ -348,7 +349,7 @@ class Training:
 
     @contextlib.contextmanager
     def _log_dir(self) -> Iterator[str]:
-        """Folder for the logs of this task's callbacks; only the chief's is kept."""
+        """Folder for the logs of this task's callbacks; temporary unless chief."""
         if self._context.is_chief:
             yield self._spec.log_dir
             return
@@ -357,7 +358,10 @@ class Training:
 
     @contextlib.contextmanager
     def _weights_path(self, path: str) -> Iterator[str]:
-        """Path for this task's weights; all workers write, as reading is collective."""
+        """Path for this task's weights; temporary unless chief.
+
+        All workers write, because reading a variable may be a collective.
+        """
         if self._context.is_chief:
             yield path
             return

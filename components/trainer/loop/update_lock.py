@@ -26,11 +26,11 @@ def lock_updates(model: tf.keras.Model) -> None:
     """Lets one worker at a time run `apply_gradients` of the model's optimizers.
 
     Each optimizer has its own lock, on the parameter server of its step counter. The
-    lock is a tensor of the step that holds it: a step that fails releases it.
+    lock is a tensor of the step that holds it, so a step that fails releases it.
 
     Args:
       model: A compiled model with variables on parameter servers. All optimizers that
-        TensorFlow tracks in it are locked, including those of a custom `train_step`.
+        TensorFlow tracks in it are locked, e.g. both of a custom `train_step`.
 
     Raises:
       UserError: The model is compiled with an optimizer without Keras's

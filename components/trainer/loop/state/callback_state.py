@@ -21,12 +21,12 @@ _NOT_STATE = ("model", "_model", "params", "validation_data", "monitor_op")
 
 
 class CallbackState:
-    """The state of callbacks between two runs, the user's own like Keras's.
+    """The state of all callbacks, the user's and Keras's, for checkpoints.
 
-    The state of a callback is its attributes that training has set or changed: those
-    that differ from before `on_train_begin`, or from after it. The state of Progress,
-    Unchanged and TensorBoard belongs to this process (clocks, a running profiler) and
-    is left out.
+    The state of a callback is each attribute that differs from its value before or
+    after `on_train_begin`, e.g. `wait` of EarlyStopping. Progress, EvaluatedWeights,
+    Unchanged and TensorBoard are left out: their state must not be restored, e.g.
+    clocks and a running profiler.
 
     Args:
       callbacks: The callbacks in their order, before training begins.
@@ -48,8 +48,8 @@ class CallbackState:
         """Returns the state as a checkpoint stores it.
 
         Returns:
-          For each callback `set`, JSON by attribute, and `deleted`, names; and all
-          arrays by name.
+          A list with a dict for each callback (`set`: JSON by attribute, `deleted`:
+          names of attributes), and all arrays by name.
         """
         found = []
         arrays: dict[str, np.ndarray] = {}
@@ -67,7 +67,7 @@ class CallbackState:
     def give(
         self, stored: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Sets the state of the callbacks to one that `take` returned.
+        """Restores the state of the callbacks from a result of `take`.
 
         Args:
           stored: The JSON of each callback, in their order.
@@ -84,7 +84,7 @@ class CallbackState:
     def give_older(
         self, plain: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Sets the state that a version before typed values wrote.
+        """Restores a state written by a version before typed values.
 
         Args:
           plain: JSON-able attributes of each callback, in their order.
@@ -101,7 +101,11 @@ class CallbackState:
             vars(self._callbacks[place])[name] = values
 
     def name_lost(self) -> None:
-        """Warns of attributes that training has changed and no checkpoint holds."""
+        """Warns once of each changed attribute that a checkpoint cannot store.
+
+        For example, a file or an object of the user's own class. Callbacks of Keras
+        are left out.
+        """
         lost = {
             f"{type(callback).__name__}.{name}"
             for callback, (now, _, begun) in zip(

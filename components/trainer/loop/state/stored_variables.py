@@ -1,9 +1,9 @@
-"""Variables in files: all that a model has is written, and found when it is read.
+"""Writes all variables of a model to files, and reads them.
 
-TensorFlow finds variables by the attributes of objects (`tf.train.Checkpoint`). It does
-not look into the lists and dicts that a Keras 3 layer keeps, nor at Keras 3's random
-states: these are written by their index among the variables of the model. So each
-variable of the model is compared with the files.
+TensorFlow finds variables by the attributes of objects (`tf.train.Checkpoint`). It
+misses lists and dicts of a Keras 3 layer, and Keras 3's random states: these are
+written by their index among the variables of the model. After writing and reading, each
+variable of the model is looked up in the files, so that none is lost silently.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _KINDS = (tf.Variable, tf.distribute.DistributedValues)
 
 
 def write(part: Any, path: str) -> None:
-    """Writes a part of a training: a model with its optimizers, or something else.
+    """Writes a part of a training, e.g. a model with its optimizers, or metrics.
 
     Args:
-      part: What has the variables.
+      part: A model, or any trackable object with variables.
       path: Prefix of the files.
 
     Raises:
@@ -37,23 +37,23 @@ def write(part: Any, path: str) -> None:
 
 
 def read(part: Any, path: str, *, is_chief: bool) -> list[str]:
-    """Reads what `write` wrote.
+    """Reads files of `write`.
 
-    Variables that an optimizer or metric has not created yet are read when they are.
+    Variables that an optimizer or metric has not created yet are read on creation.
 
     Args:
-      part: Built like the part that was written.
+      part: A part built like the written one.
       path: Prefix of the files.
       is_chief: Whether this task's first replica gets the totals of all replicas.
 
     Returns:
-      Names of the variables of a model that the files lack.
+      Names of the model's variables that the files lack.
     """
     return _read(_whole(part), path, _saved(part), is_chief)
 
 
 def count(path: str) -> int:
-    """How many variables `write` wrote.
+    """Counts the variables in files of `write`.
 
     Args:
       path: Prefix of the files.
@@ -63,10 +63,10 @@ def count(path: str) -> int:
 
 
 def add_totals(part: Any, path: str) -> None:
-    """Adds written totals of replicas to those that were counted since.
+    """Adds the written totals of replicas to the present ones.
 
     Args:
-      part: Built like the part that was written.
+      part: A part built like the written one.
       path: Prefix of the files.
     """
     reader = tf.train.load_checkpoint(path)
@@ -89,53 +89,54 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
 
 
 def read_weights(model: tf.keras.Model, path: str) -> list[str]:
-    """Reads what `write_weights` wrote.
+    """Reads files of `write_weights`.
 
     Args:
       model: A built model.
       path: Prefix of the files.
 
     Returns:
-      Names of the variables of the model that the files lack.
+      Names of the model's variables that the files lack.
     """
     variables = compiled.variables(model)
     return _read(_weights(model, variables), path, variables, True)
 
 
 def set_total(variables: Sequence[tf.Variable], total: Any, is_chief: bool) -> None:
-    """Gives one replica the whole of a total that replicas count together.
+    """Assigns a total summed over replicas to the first replica, 0 to the others.
 
-    TensorFlow divides a total among the replicas, and drops the remainder of an
+    TensorFlow would divide the total among the replicas, and drop the remainder of an
     integer.
 
     Args:
-      variables: Those of this task's replicas.
-      total: The value.
-      is_chief: Whether the first replica of this task gets it.
+      variables: The local variables of this task's replicas.
+      total: The value summed over all replicas.
+      is_chief: Whether this task's first replica gets the total.
     """
     for number, variable in enumerate(variables):
         variable.assign(total if is_chief and not number else 0 * total)
 
 
 def held_weights(model: tf.keras.Model, path: str) -> Held:
-    """The weights of a model, as files of `write_weights` have them by structure.
+    """Pairs the weights of a model with keys in files of `write_weights`.
 
     Args:
       model: A built model.
       path: Prefix of the files.
 
     Returns:
-      Pairs of a variable and its key in the files. Random states of a Keras 3 model,
-      and objects that are no variables, are left out.
+      Pairs of a variable and its key in the files, by structure. Random states of a
+      Keras 3 model, and objects that are no variables, are left out.
     """
     held = stored_objects.held(path, _weights(model, compiled.weights(model)))
     return [(x, key) for x, key in held if isinstance(keras3.of_tensorflow(x), _KINDS)]
 
 
 def _saved(part: Any) -> list[Any]:
-    """The variables that a checkpoint of `part` must hold; [] if it is no model.
+    """The variables that a checkpoint of `part` must hold; [] unless it is a model.
 
-    tf-keras also has some that exist only after the first step.
+    Optimizers of tf-keras are left out: some of their variables exist only after the
+    first step.
     """
     found = compiled.variables(part) if keras3.package_of(part) else []
     own = list(part.optimizer.variables) if keras3.is_model(part) else []
@@ -169,14 +170,14 @@ def _missing(held: Held, variables: Iterable[Any]) -> list[str]:
 
 
 def _set_totals(held: Held, path: str, is_chief: bool) -> None:
-    """Sets each total that replicas count together."""
+    """Sets each variable that replicas sum, see `set_total`."""
     reader = tf.train.load_checkpoint(path)
     for variables, key in _totals(held):
         set_total(variables, reader.get_tensor(key), is_chief)
 
 
 def _totals(held: Held) -> Iterator[tuple[Sequence[tf.Variable], str]]:
-    """The variables of this task's replicas for each total, and its key in a file."""
+    """For each total, the variables of this task's replicas and the key in a file."""
     here = tf.distribute.get_strategy()
     for found, key in held:
         if keras3.is_total_of_replicas(found):
@@ -184,7 +185,7 @@ def _totals(held: Held) -> Iterator[tuple[Sequence[tf.Variable], str]]:
 
 
 def _whole(part: Any) -> tf.train.Checkpoint:
-    """A part of a training by structure."""
+    """A Checkpoint of a part, including variables that TensorFlow does not track."""
     if keras3.package_of(part) is None:
         return tf.train.Checkpoint(part=part)
     others = {**keras3.random_state(part), **_untracked(part, compiled.variables(part))}
@@ -192,16 +193,16 @@ def _whole(part: Any) -> tf.train.Checkpoint:
 
 
 def _weights(model: tf.keras.Model, variables: Sequence[Any]) -> tf.train.Checkpoint:
-    """A model by structure without its optimizers: moments and learning rates."""
+    """A Checkpoint of a model without optimizers, i.e. moments and learning rates."""
     untracked = _untracked(model, variables)
     return tf.train.Checkpoint(model=_without_optimizers(model), **untracked)
 
 
 def _untracked(model: tf.keras.Model, variables: Sequence[Any]) -> dict[str, Any]:
-    """Those of a model's variables that TensorFlow does not find by attributes.
+    """The variables of a model that TensorFlow does not find by attributes.
 
     Returns:
-      The argument `untracked` of a Checkpoint, a dict by index; {} if it is empty.
+      The argument `untracked` of a Checkpoint, a dict by index; {} if none are missed.
     """
     root = _without_optimizers(model)
     tracked = stored_objects.identities(stored_objects.descendants(root))

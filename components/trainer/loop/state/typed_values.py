@@ -1,9 +1,9 @@
-"""Python values as JSON and arrays, with their types: for the state of callbacks.
+"""Encodes Python values with their types as JSON and arrays: the state of callbacks.
 
-Kept are None, bool, int, float, str, bytes, list, tuple, dict, set, frozenset, deque,
+Supports None, bool, int, float, str, bytes, list, tuple, dict, set, frozenset, deque,
 OrderedDict, defaultdict, Counter, NumPy arrays and scalars, tensors and variables, in
-any nesting. Any other object is encoded for comparison only: whether it has changed.
-Nothing is pickled, so reading a file runs no code.
+any nesting, e.g. `{"best": [np.float32(0.5)]}`. Any other object is only compared, to
+detect changes. Nothing is pickled, so reading a file runs no code.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Encoded:
       value: Any value; arrays in it are copied.
 
     Attributes:
-      is_kept: Whether `stored` holds all of it.
-      tree: The value without the content of arrays, of values that JSON has.
-      arrays: Its arrays, in the order in which the tree numbers them.
+      is_kept: Whether `stored` holds the whole value.
+      tree: The value as JSON types; an array is its index in `arrays`, its dtype and
+        its shape. Not JSON-able unless `is_kept`.
+      arrays: The arrays of the value.
     """
 
     def __init__(self, value: Any):
@@ -64,7 +65,8 @@ class Encoded:
         """The value as JSON.
 
         Args:
-          arrays: Gets its arrays; the JSON has their names.
+          arrays: Arrays by name; the value's arrays are added. The JSON has their
+            names.
         """
         names = [str(len(arrays) + number) for number in range(len(self.arrays))]
         arrays.update(zip(names, self.arrays, strict=True))
@@ -128,7 +130,10 @@ class Encoded:
         return _Object(value, content)
 
     def _content(self, value: Any) -> Any:
-        """What tells whether an object has changed, besides its identity."""
+        """The content by which changes of an object are detected, besides identity.
+
+        For example, the state of a `random.Random`; attributes of a user's object.
+        """
         if type(value) in _RANDOM:
             return self._encode(_RANDOM[type(value)](value))
         if isinstance(value, io.IOBase):
@@ -143,12 +148,12 @@ class Encoded:
 def decoded(
     stored: Mapping[str, Any], arrays: Mapping[str, np.ndarray], current: Any
 ) -> Any:
-    """The value that `Encoded.stored` returned.
+    """Decodes a result of `Encoded.stored`.
 
     Args:
       stored: The JSON.
-      arrays: The arrays of all values.
-      current: The value in whose place it comes; variables in it are assigned.
+      arrays: The arrays of all values, by name.
+      current: The value to be replaced; variables in it are assigned and reused.
     """
     found = [arrays[name] for name in stored["arrays"]]
     return _decode(stored["tree"], found, current)
@@ -181,11 +186,11 @@ def _decode(tree: Any, arrays: list[np.ndarray], current: Any) -> Any:
 
 
 def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
-    """An array whose dtype NumPy's files do not know, such as bfloat16, has it again.
+    """Restores a dtype that NumPy's files do not support, e.g. bfloat16.
 
     Args:
       array: The array as stored.
-      dtype: The name of its dtype.
+      dtype: Name of the original dtype.
     """
     is_known = array.dtype.name == dtype or array.dtype.fields
     return array if is_known else array.view(tf.as_dtype(dtype).as_numpy_dtype)
@@ -206,7 +211,7 @@ def _placed(kind: str, array: np.ndarray, current: Any) -> Any:
 
 
 def _ordered(values: Any) -> Any:
-    """The items of a sequence; of a set, in an order that depends on its items only."""
+    """The items of a sequence, or of a set in a deterministic order."""
     return sorted(values, key=repr) if isinstance(values, (set, frozenset)) else values
 
 
@@ -215,7 +220,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 class _Object:
-    """An object that is not kept: equal to itself, if its content is the same."""
+    """An object that is only compared: by its identity and content."""
 
     def __init__(self, value: Any, content: Any):
         self._value = value  # held, so that no other object gets its identity

@@ -1,4 +1,4 @@
-"""The names that a user gave to layers, by which weights of two models are paired."""
+"""Pairs the weights of two models by the names that a user gave to layers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ def paired(
     by_structure: Mapping[int, int],
     path: str,
 ) -> dict[int, int]:
-    """Pairs the tables of a model with those of an earlier one.
+    """Pairs the tables of a model with the tables of an earlier model.
 
     Args:
       model: A built model.
-      ours: `[name, …]` of each of its tables.
-      theirs: The same of the earlier model.
-      by_structure: The pairs by structure.
+      ours: `[name, …]` of each table of the model.
+      theirs: `[name, …]` of each table of the earlier model.
+      by_structure: Indices of earlier tables by index of a table, paired by structure.
       path: Prefix of the earlier model's files, for the message.
 
     Returns:
-      For tables of the model the earlier ones.
+      Indices of earlier tables by index of a table.
 
     Raises:
-      UserError: A layer with a name of its own would get the weights of another one.
+      UserError: A named layer would get the weights of another layer, e.g. `user` the
+        weights of `item`.
     """
     named: dict[int, int] = {}
     owners = _owners(model)
@@ -58,7 +59,7 @@ def paired(
 
 
 def _owners(model: tf.keras.Model) -> dict[int, Any]:
-    """For each table the innermost layer around it with a name of the user's own."""
+    """The innermost layer with a user-given, unique name, by index of a table."""
     groups = partitioned_variables.tables(compiled.variables(model))
     index = {id(part): i for i, table in enumerate(groups) for part in table}
     layers = [x for x in compiled.layers(model)[1:] if not _is_automatic(x, x.name)]
@@ -73,7 +74,7 @@ def _owners(model: tf.keras.Model) -> dict[int, Any]:
 
 
 def _is_automatic(layer: Any, name: str) -> bool:
-    """Whether Keras named a layer after its class, perhaps inside of a wrapper."""
+    """Whether Keras named a layer after its class, e.g. `dense_1` or `forward_lstm`."""
     spaced = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", type(layer).__name__)
     kind = re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
     kinds = (kind, f"private{kind}", f"forward_{kind}", f"backward_{kind}")
@@ -81,7 +82,7 @@ def _is_automatic(layer: Any, name: str) -> bool:
 
 
 def _is_of_another(layer: Any, mine: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether an earlier table was of a layer that the user had named otherwise."""
+    """Whether an earlier table belongs to a layer with another user-given name."""
     ours, theirs = _parts(mine[0]), _parts(other[0])
     if layer is None or len(ours) != len(theirs) or layer.name not in ours:
         return False

@@ -1,8 +1,8 @@
-"""Starts a model from the weights of an earlier one: each value where it belongs.
+"""Starts a model from the weights of an earlier model.
 
 Variables are paired by the names that the user gave to layers, the others by structure.
-Rows that belong to values of a feature, such as those of an embedding, move with the
-entries of the vocabulary. What cannot be assigned starts fresh, and a warning says so.
+Rows that belong to values of a feature, e.g. of an embedding, move with the entries of
+the vocabulary. A table with rows that cannot be assigned starts fresh, with a warning.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from strategos.components.transformed.feature_ids import FeatureIds
 from strategos.components.wording import abridged, first, quoted
 
 Described = Sequence[Any]
-"""`[name, shape, dtype]` of a variable, and its key in the files if that is known."""
+"""`[name, shape, dtype]` of a table, followed by its key in the files if known."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Start:
-    """How one table of the model starts.
+    """The initial value of one table of the model.
 
     Attributes:
       key: Key of the earlier table in the files; None to start fresh.
-      move: Where its rows belong; None if all rows are where they were.
-      reason: Why it starts fresh; "" if it does not.
+      move: New places of the rows; None if all rows keep their places.
+      reason: Reason for starting fresh; "" without one.
     """
 
     key: str | None
@@ -59,13 +59,13 @@ def read(
     Args:
       model: A built model.
       path: Prefix of the earlier model's files.
-      ours: Describes the tables of the model.
-      theirs: Describes the tables in the files.
-      tables: What the rows of the model's tables mean; None if that is unknown.
-      is_chief: Whether this task's first replica gets what replicas count together.
+      ours: Descriptions of the model's tables.
+      theirs: Descriptions of the tables in the files.
+      tables: The meaning of the rows of the model's tables; None if unknown.
+      is_chief: Whether this task's first replica gets the totals of all replicas.
 
     Returns:
-      The indices of tables whose size may differ from the earlier one's.
+      Indices of tables that may differ in size from the earlier model's.
 
     Raises:
       UserError: The weights do not fit the model.
@@ -100,7 +100,7 @@ def read(
 def _keys(
     theirs: Sequence[Described], by_structure: Mapping[int, str]
 ) -> list[str | None]:
-    """The key of each earlier table; those of older files are in the same order."""
+    """The key of each earlier table; older files have tables in the same order."""
     return [
         described[3] if len(described) > 3 else by_structure.get(i)
         for i, described in enumerate(theirs)
@@ -110,7 +110,7 @@ def _keys(
 def _places(
     by_structure: Mapping[int, str], keys: Sequence[str | None]
 ) -> dict[int, int]:
-    """The earlier table of each table, by structure."""
+    """Indices of earlier tables by index of a table, paired by structure."""
     place = {key: i for i, key in enumerate(keys) if key is not None}
     return {i: place[key] for i, key in by_structure.items() if key in place}
 
@@ -123,15 +123,15 @@ def _start(
     earlier: Tables | None,
     described: tuple[Sequence[Described], Sequence[Described]],
 ) -> _Start:
-    """How a table starts.
+    """Decides how a table starts.
 
     Args:
-      index: The table.
-      then: The earlier table that it is paired with, if any.
-      keys: Those of the earlier tables.
-      tables: What rows mean.
-      earlier: What rows meant; None if that was not written.
-      described: The tables of the model and those in the files.
+      index: Index of the table.
+      then: Index of the paired earlier table; None without one.
+      keys: Keys of the earlier tables.
+      tables: The meaning of rows now.
+      earlier: The meaning of rows in the earlier model; None if it was not written.
+      described: Descriptions of the model's tables, and of the tables in the files.
     """
     key = None if then is None else keys[then]
     own = tables.relations[index] if tables else ()
@@ -186,11 +186,14 @@ def _check(
     """Rejects tables that do not fit, or that the files lack.
 
     Args:
-      starts: How the tables of the model's weights start; others are random states.
-      pairing: The earlier table of each.
-      ours: Describes the tables of the model.
-      theirs: Describes the tables in the files.
+      starts: Starts of the model's weights; other tables are random states.
+      pairing: Indices of earlier tables by index of a table.
+      ours: Descriptions of the model's tables.
+      theirs: Descriptions of the tables in the files.
       path: Prefix of the files.
+
+    Raises:
+      UserError: A table does not fit, or one of the two models lacks it.
     """
     differing, missing = [], []
     for i, start in starts.items():
@@ -228,7 +231,7 @@ def _without_values(path: str, names: Sequence[str]) -> UserError:
 
 
 def _unsized(described: Described, start: _Start) -> list[Any]:
-    """Shape and dtype, without the sizes of axes along which rows move."""
+    """Shape and dtype, with None for the sizes of axes along which rows move."""
     moved = start.move.rows if start.move else ()
     shape = [None if axis in moved else x for axis, x in enumerate(described[1])]
     return [shape, described[2]]
