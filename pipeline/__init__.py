@@ -1,1 +1,1 @@
-"""The declarative side: the YAML surface, the graph, the runners, what happened."""
+"""The declarative side: YAML settings, pipeline graph, runners and run history."""

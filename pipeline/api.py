@@ -1,6 +1,6 @@
 """Loads, checks, runs and reads pipelines: the functions of `import strategos`.
 
-The commands of `strategos` call the same functions and print what they return.
+The commands of `strategos` call the same functions and print the results.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def load(
     Args:
       pipeline: The pipeline's YAML.
       overlays: YAML files; a later one overrides an earlier one and the pipeline.
-      sets: Settings that override the files: `{"trainer.epochs": 3}`, or as for
-        `--set`, `["trainer.epochs=3"]`.
+      sets: Settings that override the files, e.g. `{"trainer.epochs": 3}`, or in the
+        syntax of `--set`, `["trainer.epochs=3"]`.
 
     Raises:
       ConfigError: The settings are invalid; `problems` has every problem.
@@ -197,12 +197,13 @@ def run(
       sets: As of `load`.
       runner: `local` or `beam`; by default `run.runner`.
       cache: Whether to reuse outputs of earlier runs, if `run.cache` does.
-      from_node: The first node to run, such as `Trainer`; the outputs of the nodes
-        before it are those of the last run.
+      from_node: The first node to run, e.g. `Trainer`; the nodes before it keep their
+        outputs of the last run.
       to_node: The last node to run.
       from_scratch: Whether to ignore the checkpoints of an interrupted training.
       without_baseline: Whether to judge the model without the model in production.
-      take_over: A root whose pushed models this run may replace.
+      take_over: Another root, e.g. `build1:/data/root`; this run may replace its
+        pushed models.
       on_event: Called in this thread with each event of the run.
 
     Returns:
@@ -211,7 +212,7 @@ def run(
     Raises:
       BadInputError: The run was rejected before its first node; a ConfigError has
         every problem.
-      UserError: The run could not start: another one holds the root, for example.
+      UserError: The run could not start, e.g. because another run holds the root.
     """
     from strategos.components import errors, worker_process
     from strategos.components.files import temporary
@@ -356,8 +357,8 @@ def history(
 
     Args:
       pipeline: The pipeline's YAML; by default all pipelines of `root`.
-      root: A pipeline root. Without `pipeline` and `root`: that of `pipeline.yaml` in
-        the current folder, else the last one used.
+      root: A pipeline root. Without `pipeline` and `root`: the root of
+        `pipeline.yaml` in the current folder, else the last root used.
       limit: Largest number of runs; by default all.
       details: Whether each run has its nodes, summary, gates, types and warnings,
         which takes a tenth of a second for each.

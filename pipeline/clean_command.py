@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def clean(arguments: argparse.Namespace) -> int:
-    """Lists what can be removed, and removes it with `--delete`.
+    """Lists artifacts and local files no longer needed; `--delete` removes them.
 
     Args:
       arguments: The parsed command line.

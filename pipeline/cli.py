@@ -1,4 +1,4 @@
-"""`strategos …`: parses the command line and prints what went wrong.
+"""`strategos …`: parses the command line, runs the command and prints its error.
 
 Exit codes: 0 done (and blessed); 1 failed; 2 bad input; 3 not blessed or stopped by a
 gate; 130 interrupted.
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code.
 
     Args:
-      argv: The arguments after the program's name; those of this process by default.
+      argv: The arguments after the program's name; by default `sys.argv[1:]`.
     """
     streams.prepare()
     try:

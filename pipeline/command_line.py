@@ -24,7 +24,7 @@ _Parents: TypeAlias = Sequence[argparse.ArgumentParser]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; the command is `command` of what it returns."""
+    """The parser of all commands; its result has the command's name as `command`."""
     parser = Parser(
         prog="strategos",
         description="A declarative TFX pipeline whose trainer picks its own "

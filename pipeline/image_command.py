@@ -61,7 +61,7 @@ def image(arguments: argparse.Namespace) -> int:
 
 
 def _images(config: Config, target: str) -> Iterator[_Image]:
-    """The steps' image, and that of the training's own containers if it differs."""
+    """The steps' image, and the image of training containers if it differs."""
     steps = getattr(config, target).image
     yield _Image(steps, None)
     distribution = config.trainer.distribution
@@ -93,10 +93,10 @@ def _checkout() -> Path:
 
 
 def _prepare(folder: Path, checkout: Path, context: Path) -> None:
-    """Puts the Dockerfile, what it ignores and Strategos' sources in `folder`.
+    """Copies the Dockerfile, its ignore file and Strategos' sources to `folder`.
 
-    All builders find the ignored files beside the Dockerfile, and bytecode among the
-    sources would make the layers new each time.
+    All builders find the ignore file beside the Dockerfile. Bytecode is left out, as it
+    would change the layers each time.
     """
     shutil.copy(checkout / "kubeflow" / "Dockerfile", folder)
     ignored = (checkout / "kubeflow" / _IGNORED).read_text()
@@ -138,10 +138,10 @@ def _push(builder: str, name: str) -> None:
 
 
 def _call(command: list[str]) -> None:
-    """Runs a builder, whose output is the progress.
+    """Runs a builder, and shows its output as progress.
 
     Raises:
-      UserError: It failed.
+      UserError: The builder failed.
     """
     environ = {**os.environ, "DOCKER_BUILDKIT": "1"}
     done = subprocess.run(command, stdout=sys.stderr, env=environ)

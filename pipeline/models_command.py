@@ -137,10 +137,10 @@ def _pushing(arguments: argparse.Namespace) -> Config:
 
 
 def _store(config: Config) -> Store:
-    """ML Metadata of the root; of none, if versions exist that others pushed.
+    """ML Metadata of the root; an empty store if only versions of other roots exist.
 
-    Such are the versions of runs on a cluster, and of another machine. Manifests say
-    what they are.
+    E.g. a run on a cluster or on another machine pushed them; their manifests describe
+    them.
     """
     try:
         return Store(metadata.of(config), root=config.run.root)

@@ -127,7 +127,7 @@ def endpoint_problems(config: Config, target: str) -> Iterator[UserError]:
 
 
 def connect(config: Config, target: str) -> Service:
-    """The service of a target whose section exists, after `endpoint_problems`."""
+    """The service of a target, after `endpoint_problems`; its section must exist."""
     from strategos.pipeline.view import quiet
 
     quiet.hide_warnings()
@@ -204,9 +204,9 @@ def _report(config: Config, service: Service, ended: RemoteRun, runner: str) -> 
 
 
 def _with_facts(config: Config, run: Run, records: Mapping[str, str]) -> Run:
-    """Adds what the steps have recorded, if this machine can read it.
+    """Adds the records of the steps, if this machine can read them.
 
-    In the object store, or in KFP's ML Metadata if its address is set.
+    They are in the object store, or in KFP's ML Metadata if its address is set.
 
     Args:
       config: The effective settings.

@@ -1,4 +1,4 @@
-"""`strategos retrain`: decides, records the decision, and runs what is due."""
+"""`strategos retrain`: decides, records the decision, and runs if a run is due."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def retrain(arguments: argparse.Namespace) -> int:
 def _decide_and_run(
     arguments: argparse.Namespace, config: Config, data: Listing, turn: Turn
 ) -> orchestration.Result | None:
-    """Decides, and runs what was decided on; None if nothing was run."""
+    """Decides, and runs the pipeline on the chosen spans; None if no run started."""
     orchestration.prepare_data(config, data)
     data, decision = _decide(config, data)
     starts = decision.due or not arguments.if_due
@@ -104,8 +104,9 @@ def _run_better(
 ) -> orchestration.Result:
     """Runs the better of two candidates: warm start, and from scratch.
 
-    Both are trained and evaluated by runs of their own, from whose outputs the last one
-    goes on. Whatever ends in between, the next attempt takes up their results, too.
+    Each is trained and evaluated by its own run; the last run starts from the outputs
+    of the better one. If the command is interrupted, the next attempt uses their
+    results from the cache.
     """
     from strategos.pipeline.history.store import Store
 

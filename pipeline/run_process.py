@@ -1,4 +1,4 @@
-"""The process of `strategos.run`: one run, whose caller reads its event file."""
+"""The process of `strategos.run`: one run; the caller reads its event file."""
 
 from __future__ import annotations
 

@@ -80,12 +80,12 @@ def _program() -> list[str]:
 class _Clock:
     """Calls the command again and again, until it is interrupted.
 
-    Ticks during a run are not made up for: the next one finds what they would have.
+    Ticks missed during a run are not made up for: the next tick finds all new spans.
 
     Args:
       config: The effective settings.
       tick: The command.
-      every: Seconds from the start of a tick to that of the next.
+      every: Seconds from the start of one tick to the start of the next.
     """
 
     def __init__(self, config: Config, tick: list[str], every: float):
@@ -105,7 +105,7 @@ class _Clock:
 
     def _call(self) -> None:
         print(f"{_clock_time(time.time())}  ", end="", flush=True)
-        # In a session of its own, so that one Ctrl-C does not count twice.
+        # In its own session, so that one Ctrl-C does not count twice.
         child = subprocess.Popen(self._tick, start_new_session=True)
         try:
             code = child.wait()

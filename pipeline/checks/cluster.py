@@ -1,6 +1,7 @@
-"""Checks of a pipeline that is compiled for a cluster: what its target cannot do.
+"""Checks a pipeline against the limits of its cluster, before it is compiled.
 
-Everything is found on this machine, before anything is compiled; no cluster is asked.
+All checks run on this machine, without a request to the cluster. E.g. a run root in a
+local folder is rejected, because a pod loses it at its end.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def check_pod(config: Config, data: Listing) -> list[UserError]:
 
 
 def pod_notes(config: Config) -> list[UserError]:
-    """Returns what a pod would lose, so that each of its checks trains again.
+    """Returns the push targets that a pod cannot write, or loses at its end.
+
+    As no pushed model remains, each scheduled check would train again.
 
     Args:
       config: The effective settings, after `check_pod`.
@@ -270,7 +273,7 @@ def _training_job_problems(
 def _accelerator_problems(
     config: Config, section: Kubeflow | Vertex, target: str
 ) -> Iterator[UserError]:
-    """Yields a problem if the Trainer's strategy would not use what it is given."""
+    """Yields a problem if the Trainer's strategy does not fit its accelerator."""
     distribution = config.trainer.distribution
     strategy, devices = distribution.strategy, distribution.devices
     if distribution.launcher != "local":  # the step itself does not train

@@ -39,10 +39,10 @@ class MachineCheck:
     """The result of one check.
 
     Attributes:
-      name: What was checked: "Python", "GPU".
+      name: The subject of the check, e.g. "Python" or "GPU".
       ok: True: works. False: must be fixed. None: absent, optional.
-      found: What the check found.
-      remedy: How to fix it; None if nothing can be done or need be done.
+      found: The finding, e.g. "1 GPU (NVIDIA driver 550.54)".
+      remedy: How to fix it; None if no fix is possible or needed.
     """
 
     name: str
@@ -55,7 +55,7 @@ def diagnose(config_path: str | None = None) -> list[MachineCheck]:
     """Runs all checks.
 
     Args:
-      config_path: A pipeline's YAML, whose ML Metadata and root are checked too.
+      config_path: A pipeline's YAML; its ML Metadata and root are checked too.
     """
     config, problem = _load(config_path)
     return [
@@ -104,10 +104,10 @@ def stack(
     required: list[str] | None = None,
     version_of: Callable[[str], str] = importlib.metadata.version,
 ) -> MachineCheck:
-    """Whether the installed packages are those that Strategos requires.
+    """Whether the installed packages meet the requirements of Strategos.
 
     Args:
-      required: Requirements with markers; those of Strategos by default.
+      required: Requirements with markers; by default the ones of Strategos.
       version_of: Maps a package's name to its version; raises PackageNotFoundError.
     """
     from packaging.requirements import Requirement
@@ -226,7 +226,7 @@ def gpu(
 
     Args:
       driver: The driver's version, "" for none; looked up by default.
-      count: Returns the number of GPUs that TensorFlow sees, and what it logged.
+      count: Returns the number of GPUs that TensorFlow sees, and its log.
       libraries: Whether the extra `gpu` is installed; looked up by default.
     """
     driver = _nvidia_driver() if driver is None else driver
@@ -324,7 +324,7 @@ def disk(root: str, free: int | None = None) -> MachineCheck:
 
     Args:
       root: A folder, which need not exist yet, or a URL.
-      free: Free bytes; by default, what the file system reports.
+      free: Free bytes; by default, as the file system reports.
     """
     from strategos.components.files.filesystems import is_remote
 

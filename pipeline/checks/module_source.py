@@ -1,4 +1,4 @@
-"""What the source of a user's module shows to be wrong, without importing it."""
+"""Finds errors in the source of a user's module, without importing it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INNER = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """What a user module defines; `*` among `names` stands for unknown names."""
+    """The definitions of a user module; `*` among `names` stands for unknown names."""
 
     path: Path
     names: frozenset[str]
@@ -62,14 +62,15 @@ def read(config: Config, key: str, module: str) -> ModuleSource | UserError | No
 
 
 def misfit(body: Sequence[ast.stmt], name: str) -> str:
-    """Why what a module defines by a name is no function that returns something.
+    """Says why a name of a module is not bound to a function that returns a value.
 
     Args:
       body: The module's statements.
-      name: A name that they bind, such as `build_model`.
+      name: A name that they bind, e.g. `build_model`.
 
     Returns:
-      Half a sentence; "" if nothing is wrong with it, or it is bound in another way.
+      Half a sentence, e.g. "is a constant, not a function"; "" if nothing is wrong, or
+      the name is bound in another way.
     """
     for node in body:
         if getattr(node, "name", None) == name:
@@ -97,7 +98,7 @@ def _misfit(node: ast.stmt) -> str:
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions inside of it."""
+    """Yields the nodes of a function, without nodes of functions inside of it."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, _INNER):
             yield child
@@ -111,7 +112,7 @@ def _is_left_open(node: ast.stmt) -> bool:
 
 
 def import_problems(path: Path, body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """Yields each import of a package that this machine lacks, and what to do.
+    """Yields (error, remedy) for each import of a package that is not installed.
 
     Imports within `try`, `if` and functions are not looked at, nor is a module that
     changes `sys.path`.

@@ -54,7 +54,7 @@ def unread(config: Config) -> list[str]:
 
 
 def check_deep(config: Config) -> Sequence[UserError]:
-    """Reads the specifications that are not known yet; returns what does not fit them.
+    """Reads the specifications not known yet; returns the settings that violate them.
 
     Imports the components, and TFX with them.
 

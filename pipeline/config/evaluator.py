@@ -176,7 +176,7 @@ def _usable(metric: str) -> bool:
 
 
 def _known_by_class(name: str, task: str) -> str | None:
-    """The metric whose class in Keras or TFMA has this name: `mean_squared_error`."""
+    """The metric by its class in Keras or TFMA, e.g. `mean_squared_error`; or None."""
     wanted = name.replace("_", "").lower()
     classes = {metric: METRICS[metric].tfma for metric in names(task)}
     found = {

@@ -76,7 +76,7 @@ def reject(message: str = "", **fields: str) -> PydanticCustomError:
     """Makes an error for a validator to raise, in the form that `from_pydantic` reads.
 
     Args:
-      message: What is wrong.
+      message: The error, e.g. "has no effect".
       **fields: `received`, `expected` and `remedy` of a `UserError`; `because`, the key
         path of the setting that needs a section which does not exist.
     """
@@ -89,8 +89,8 @@ def reject_at(
     """Makes an error for `raise_all`, about one key of a model.
 
     Args:
-      loc: Path of the key below the model whose validator finds the error.
-      message: What is wrong.
+      loc: Path of the key below the model of the calling validator.
+      message: The error, e.g. "has no effect".
       **fields: `received`, `expected` and `remedy` of a `UserError`.
     """
     error = reject(message, **fields)
@@ -126,10 +126,10 @@ def from_pydantic(
     """Converts pydantic's errors to errors for users.
 
     Args:
-      error: What the validation of `model` raised.
+      error: The error of the validation of `model`.
       model: The top-level model.
-      locate: Maps a location to its place in a file; the second argument asks for the
-        place of the key instead of that of the value.
+      locate: Maps a location to its place in a file; the second argument selects the
+        place of the key instead of the value.
     """
     errors = error.errors(include_url=False)
     unknown = [details["loc"] for details in errors if _is_unknown(details)]
@@ -236,17 +236,17 @@ class Repaired:
 
     Attributes:
       config: The config.
-      left_out: The key paths of what it lacks.
+      left_out: The key paths of the values that it lacks, e.g. `trainer.epochs`.
     """
 
     config: Any
     left_out: frozenset[str]
 
     def concerns(self, key: str) -> bool:
-        """Whether a problem with `key` may only follow from what is left out.
+        """Whether a problem with `key` may only follow from a value left out.
 
         Args:
-          key: Such as `trainer.epochs`.
+          key: E.g. `trainer.epochs`.
         """
         return any(
             f"{key}.".startswith(f"{path}.") or f"{path}.".startswith(f"{key}.")
@@ -266,8 +266,8 @@ def repaired(
     names nothing: a problem of these keys is known already.
 
     Args:
-      settings: What `model` rejected.
-      error: What it raised.
+      settings: The settings that `model` rejected.
+      error: The error that it raised.
       model: The top-level model.
       context: The context of the validation.
 
@@ -295,9 +295,9 @@ def repaired(
 
 
 def is_repairing(context: Any) -> bool:
-    """Whether a validation only completes a config whose problems are known.
+    """Whether a validation only completes a config with known problems.
 
-    A validator of names then accepts all, as one may stand for a missing value.
+    A validator of names then accepts any name, as one may stand for a missing value.
 
     Args:
       context: The validation's, or None.

@@ -1,4 +1,4 @@
-"""The section `run`: where and how the pipeline runs, and on what engine."""
+"""The section `run`: root, ML Metadata, runner and engine of a pipeline's runs."""
 
 from __future__ import annotations
 

@@ -238,10 +238,10 @@ class Config(Section):
         return self.gates.skew.serving if self.gates and self.gates.skew else None
 
     def where(self, key: str) -> Place:
-        """The place where `key` is set, else that of the nearest section above.
+        """The place where `key` is set, else where the nearest section above is.
 
         Args:
-          key: Such as `trainer.epochs`.
+          key: E.g. `trainer.epochs`.
         """
         while key and key not in self._places:
             key = key.rpartition(".")[0]
@@ -259,11 +259,11 @@ class Config(Section):
         """An error about the value of `key`, with the place where it is set.
 
         Args:
-          key: Such as `trainer.epochs`.
-          message: What is wrong.
-          received: As of a `UserError`.
-          expected: As of a `UserError`.
-          remedy: As of a `UserError`.
+          key: E.g. `trainer.epochs`.
+          message: As in `UserError`.
+          received: As in `UserError`.
+          expected: As in `UserError`.
+          remedy: As in `UserError`.
         """
         return BadInputError(
             message,

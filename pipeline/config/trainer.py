@@ -1,4 +1,4 @@
-"""The `trainer` section: what is trained, and how training is run.
+"""The `trainer` section: the model and its training.
 
 Settings that change results become parameters of the Trainer: `Trainer.settings`, and
 `Distribution.for_results` in `distribution.py`. All others (launcher, time-outs,

@@ -1,4 +1,4 @@
-"""The types of single values on the YAML surface, and what makes each one valid."""
+"""The types of single values in the YAML, with their validators."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def absolute(path: str, folder: str | Path) -> str:
 
     Args:
       path: A path or a URL.
-      folder: What a relative path is relative to.
+      folder: The folder to which a relative path is relative.
     """
     if is_remote(path):
         return path
@@ -88,7 +88,7 @@ def default_name(name: str, info: ValidationInfo) -> str:
 
     Args:
       name: The value of the key; "" if it is not set.
-      info: pydantic's, whose context names the YAML.
+      info: pydantic's; its context names the YAML.
     """
     if name:
         return name
@@ -105,7 +105,7 @@ def not_yet(names: tuple[str, ...], message: str) -> BeforeValidator:
 
     Args:
       names: The values.
-      message: What to do instead.
+      message: The alternative for the user.
 
     Returns:
       The validator; it raises a PydanticCustomError for one of the values.

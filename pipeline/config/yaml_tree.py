@@ -165,7 +165,7 @@ _DIGITS = 100  # Python cannot convert more than 4,300.
 
 
 class _Loader(yaml.CSafeLoader):
-    """libyaml with the scalars of YAML 1.2 in place of those of 1.1."""
+    """libyaml with scalars of YAML 1.2 instead of 1.1, e.g. `no` is a text."""
 
     yaml_implicit_resolvers: dict = {}
 
@@ -218,14 +218,14 @@ def _parse(
 
 
 class _TooManyEntriesError(Exception):
-    """A file whose aliases stand for more entries than any settings have."""
+    """The aliases of a file stand for more entries than any settings have."""
 
 
 class _Reader:
     """Turns YAML nodes into entries and collects problems.
 
     Attributes:
-      problems: What the nodes contain that is not supported.
+      problems: Parts of the nodes that are not supported, e.g. duplicate keys.
     """
 
     def __init__(self, place: Place, in_file: bool):

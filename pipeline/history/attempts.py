@@ -1,4 +1,4 @@
-"""What past runs mean for the next one: the last push, and the attempts since."""
+"""The last push and the attempts since; input to the decision to retrain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ML Metadata of Kubeflow Pipelines, read like that of a local root.
+"""ML Metadata of Kubeflow Pipelines, read like ML Metadata of a local root.
 
 KFP's driver and launcher record the same runs in another form:
 
@@ -131,7 +131,7 @@ class Translated:
         return [*found, mlmd.Context(type="node", name=_node(execution))]
 
     def get_executions_by_context(self, context_id: int) -> list[mlmd.Execution]:
-        """See MetadataStore; those of steps."""
+        """See MetadataStore; only executions of steps."""
         return [_execution(each) for each in self._steps(context_id)]
 
     def get_executions_by_id(self, ids: Iterable[int]) -> list[mlmd.Execution]:

@@ -36,7 +36,7 @@ class MadeArtifact:
       key: The name of the output.
       type: The artifact's type.
       uri: The artifact's path or URL.
-      properties: What the executor recorded, JSON texts decoded.
+      properties: Properties recorded by the executor, JSON texts decoded.
     """
 
     id: int
@@ -59,7 +59,7 @@ class LineageStep:
       seconds: Duration.
       parameters: Execution properties, JSON texts decoded.
       outputs: Artifacts that the step made.
-      inputs: Ids of the executions whose outputs the step read.
+      inputs: Ids of the executions that made the step's inputs.
     """
 
     node: str
@@ -201,7 +201,7 @@ def _trace(store: Store, artifact: mlmd.Artifact, run_id: str | None) -> Lineage
     order = list(graph.ordered(artifact.id))
     places = store.contexts_of(order)
     last = places.get(order[-1], {}) if order else {}
-    # No run made a version that was rolled back to or promoted: that of its model.
+    # Rollbacks and promotions belong to no run: take the run of the model.
     behind = (places.get(each, {}).get(RUN_CONTEXT) for each in reversed(order))
     run_id = run_id or next(filter(None, behind), "")
     facts = properties(artifact)

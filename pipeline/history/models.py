@@ -89,7 +89,7 @@ class Version:
 def versions(store: Store, destination: str) -> list[Version]:
     """Lists the versions that exist in a target, newest first.
 
-    What a model is comes from its manifest; for versions without one, from ML Metadata.
+    Facts about the model come from the manifest; without one, from ML Metadata.
 
     Args:
       store: The root's ML Metadata.

@@ -82,13 +82,13 @@ class Run:
       runner: The runner's name.
       host: The name of the machine.
       reason: Why `strategos retrain` started the run; None for other runs.
-      trainer: What the Trainer recorded: strategy, reason, steps, history, …
+      trainer: The Trainer's record: strategy, reason, steps, history, …
       summary: The evaluation's `summary.json`; None in a history.
       gates: The checks of SpanValidator; empty in a history.
       types: The columns by inferred type, and doubtful ones; None if a schema declares
         the types, and in a history.
-      warnings: The node, or "", and the text of each warning, with those of nodes that
-        were taken from the cache; empty in a history.
+      warnings: The node, or "", and the text of each warning, also for cached nodes;
+        empty in a history.
     """
 
     run_id: str
@@ -206,7 +206,7 @@ def facts(
     """The attributes of a `Run` that the artifacts of its nodes know.
 
     Args:
-      artifacts: What the nodes made, or took from the cache.
+      artifacts: The outputs of the nodes, also of cached ones.
       summary: The evaluation's `summary.json`, if it can be read.
       gates: The checks of SpanValidator.
     """
@@ -359,7 +359,7 @@ def rows_of(outputs: Iterable[mlmd.Artifact]) -> int | None:
 
 
 def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
-    """What the Trainer recorded on its model; `{}` for a model of other origin."""
+    """The Trainer's record on its model; `{}` for a model of other origin."""
     for artifact in artifacts:
         facts = properties(artifact)
         if artifact.type == "Model" and "strategy" in facts:

@@ -29,7 +29,7 @@ def log_folders(
     Args:
       store: The root's ML Metadata.
       pipeline: Only runs of this pipeline; None for all.
-      run_id: Only this run, or the run whose training it took from the cache.
+      run_id: Only this run; if its training was cached, the run that trained.
 
     Raises:
       UserError: No such run exists, or none of the runs wrote logs.

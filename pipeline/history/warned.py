@@ -1,9 +1,9 @@
 """The warnings of runs in ML Metadata: written when they come, read for the tables.
 
-A node's warnings belong to what it made, so that they stand in the table of each later
-run that takes the node from the cache: they are a property of its first output, or of
-its first input if it has no output (a gate). All warnings of a run are also a property
-of the run: those of a node that failed, and those of no node.
+A node's warnings are a property of its first output, or of its first input if it has no
+output (a gate). So the table of each later run that takes the node from the cache has
+them too. All warnings of a run are also a property of the run, because a warning may
+come from a failed node or from no node.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def of_run(events: Iterable[Mapping[str, Any]]) -> str:
 
 
 def keep(store: Any, execution: int, node: str, messages: Collection[str]) -> None:
-    """Adds the warnings of a node to what it made, in place of earlier ones.
+    """Adds the warnings of a node to its outputs, in place of earlier warnings.
 
     Args:
       store: ML Metadata.
@@ -67,11 +67,11 @@ def read(
     finished: Collection[str],
     summary: Mapping[str, Any] | None,
 ) -> tuple[tuple[str, str], ...]:
-    """The warnings of a run, those of cached nodes among them: (node, message) each.
+    """The warnings of a run, also of its cached nodes: (node, message) each.
 
     Args:
       run: Properties of the run.
-      artifacts: What its nodes made, or took from the cache.
+      artifacts: The outputs of its nodes, also of cached ones.
       finished: Ids of the nodes that are complete or cached.
       summary: The evaluation's `summary.json`, if it can be read.
     """

@@ -1,1 +1,1 @@
-"""Decides what a run will do, before its first node."""
+"""Plans a run before its first node: spans, cached nodes and parameters."""

@@ -7,9 +7,9 @@ execution property:
 1. inputs: the data (`spans.fingerprint`), the schema (`Fingerprints`) and the weights
    to start from (`weights_by_content`), all by content; other inputs are artifacts;
 2. settings that change results, as properties of the nodes that use them;
-3. the user's code, what it imports and the files that it names (`Fingerprints`), and
-   what its executions have really used (`reuse.user_code`); the versions of plug-ins
-   that compute or judge results: readers, metrics and gates;
+3. the user's code, its imports and the files that it names (`Fingerprints`), and the
+   files and variables that its executions have used (`reuse.user_code`); the versions
+   of plug-ins that compute or judge results: readers, metrics and gates;
 4. versions: Python, TFX and the packages that compute, and the code of
    `strategos.components` (`stack_versions`, a property of ExampleGen; all other nodes
    depend on it through their inputs).
@@ -24,11 +24,11 @@ Four keys follow from the rule:
 
 - `ir_key`: equal if the compiled pipeline on disk can be used;
 - `settings_key`: equal if a run on the same data would have the same result;
-- `candidate_key`: equal if the model in production is what this run would train;
+- `candidate_key`: equal if this run would train the model in production again;
 - `checkpoint_key`: equal if an interrupted training can be resumed.
 
-A partial run does not read data and code of the nodes that it skips: their part of the
-last two keys is that of the run whose outputs are taken.
+A partial run does not read data and code of the nodes that it skips: it takes their
+part of the last two keys from the run that made their outputs.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Fingerprints:
     """Hashes of a pipeline's files; the nodes that use a changed file run again.
 
     Attributes:
-      preprocessing: Of the Transform module, with what it imports and names.
-      model: Of the Trainer module, with what it imports and names.
+      preprocessing: Of the Transform module, with its imports and the files it names.
+      model: Of the Trainer module, with its imports and the files it names.
       schema: Of the curated schema; "" without one.
       readers: Of the readers of data that are plug-ins.
       metrics: Of the metrics that are plug-ins.
@@ -210,7 +210,7 @@ def settings_key(config: Config, fingerprints: Fingerprints) -> str:
 
 
 def target_key(config: Config) -> str:
-    """Names what a pipeline learns from, and where it pushes to.
+    """Names the data that a pipeline learns from, and its push target.
 
     Staging and production, or the data of two countries, may share a name and a root:
     runs and pushes of one say nothing about the other. Paths below the workload's
@@ -257,14 +257,14 @@ def _below(folder: Path, path: str) -> str:
 def node_keys(
     ir: pipeline_pb2.Pipeline, reused: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Hashes what determines the outputs of each node: its parameters and its inputs.
+    """Hashes the parameters and inputs of each node, which determine its outputs.
 
-    A node without outputs is none of them: a gate lets data pass, and changes none.
+    Nodes without outputs do not count as inputs: a gate lets data pass unchanged.
 
     Args:
       ir: The compiled pipeline, runtime parameters substituted.
-      reused: The keys of the nodes that a partial run does not run, by node: of the
-        run that made the outputs which are taken instead.
+      reused: The keys of the nodes that a partial run skips, by node: from the run that
+        made the outputs taken instead.
 
     Returns:
       The key of each node by its id.
@@ -327,7 +327,7 @@ def allow(
       ir: The compiled pipeline, changed in place.
       config: The effective settings.
       connection: ML Metadata's.
-      unknown: Nodes that run code whose uses no earlier execution has recorded.
+      unknown: Nodes with user code; no earlier execution has recorded its uses.
     """
     is_void = _lost_what_it_pushed(config, connection)
     again = {*unknown, *([node_ids.PUSHER] if is_void else [])}

@@ -37,7 +37,7 @@ def is_new(number: int, version: int | None, seen: Mapping[int, int | None]) -> 
 def compared_spans(
     data: Listing, new: Collection[int], serving: str = "", memo: Path | None = None
 ) -> str:
-    """Returns the parameter `compared_spans`: what SpanValidator compares, as JSON.
+    """Returns the parameter `compared_spans`: the spans for SpanValidator, as JSON.
 
     If all spans are new, as for the first run, only the newest one is judged.
 

@@ -279,7 +279,7 @@ def _measured(
 
 
 def _build_model(request: dict[str, Any]) -> dict[str, Any]:
-    """Builds the model in a new process, whose log is shown only if that fails."""
+    """Builds the model in a new process; shows its log only on failure."""
     log = io.StringIO()
     try:
         with contextlib.redirect_stderr(log):

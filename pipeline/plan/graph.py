@@ -6,10 +6,10 @@
       → EvaluationGate → InfraValidator → Pusher
 
 A gate is a separate node after the one that measures, so that the measurement is
-published even if the gate stops the run. A section that the config does not have adds
-no nodes. Which node waits for which is stated in `node_ids.FOLLOWS`, and what it makes
-in `OUTPUTS`, also for those who do not compile the graph. The nodes of the user's own
-(`nodes`) are wired last.
+published even if the gate stops the run. A section missing from the config adds no
+nodes. `node_ids.FOLLOWS` has the order of the nodes, and `node_ids.OUTPUTS` their
+outputs, also for code that does not compile the graph. The user's own nodes (`nodes`)
+are wired last.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def build(
 
     Args:
       config: The effective settings.
-      fingerprints: Of the user's modules and schema; part of what caching compares.
+      fingerprints: Of the user's modules and schema; compared by caching.
       defaults: A value for each runtime parameter, used where a run gives no other.
       movable: Leaves the paths of the workload's files out of the parameters, so that
         caching does not compare them. Executors then read the paths from the
         environment, see `WorkloadPaths`.
-      local: The settings with the paths of this machine, where `config` has those of
+      local: The settings with the paths of this machine, if `config` has the paths of
         the steps of a compiled pipeline.
 
     Raises:
@@ -343,7 +343,7 @@ def _add_user_nodes(
 
 
 def _replace(made: dict[str, BaseNode], old: BaseNode, new: BaseNode) -> None:
-    """Gives the outputs of `new` to all nodes that take those of `old`."""
+    """Gives the outputs of `new` to all nodes that take outputs of `old`."""
     for node in made.values():
         for key, channel in node.inputs.items():
             if channel.producer_component_id == old.id:
@@ -359,7 +359,7 @@ def _user_module(
 def _module(
     paths: WorkloadPaths, section: Transform | Trainer | Node, fingerprint: str
 ) -> dict[str, Any]:
-    """What an executor needs to find the user's module, and its fingerprint."""
+    """The arguments by which an executor finds the user's module; its fingerprint."""
     named: dict[str, Any] = {"folder": paths.folder} if paths.folder else {}
     if section.files:
         named["files"] = section.files

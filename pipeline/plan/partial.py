@@ -1,4 +1,4 @@
-"""Partial runs: which nodes run, and whose outputs stand for those of the others."""
+"""Partial runs: the nodes to run, and the earlier run with the others' outputs."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def mark(
       connection: ML Metadata's.
 
     Returns:
-      The keys of those whose outputs are taken from an earlier run, by node. Unknown
-      ones get a key that no other run has.
+      The keys of the nodes with outputs taken from an earlier run, by node. An unknown
+      key is replaced by one that no other run has, e.g. `Transform of run RUN_ID`.
 
     Raises:
       BadInputError: No node would run.

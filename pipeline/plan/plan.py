@@ -23,7 +23,7 @@ class Plan:
       connection: ML Metadata's.
       events: The run's event file, read by the live view.
       log: The log file for the output of executors.
-      facts: What is recorded about the run: `spans`, `data` (their fingerprint),
+      facts: The run's properties to record: `spans`, `data` (their fingerprint),
         `settings` (a key), `target`, `keys` (of nodes), `reason`, and `part` for a
         partial run.
       environment: Variables for executors; they change how these run, but no result.

@@ -71,15 +71,16 @@ class RunOptions:
     """Command-line options of one run.
 
     Attributes:
-      from_node: The first node to run; outputs of earlier nodes are the last run's.
+      from_node: The first node to run; earlier ones keep their outputs of the last run.
       to_node: The last node to run.
       from_scratch: Ignore the checkpoints of an interrupted training.
       reason: Why `strategos retrain` starts the run; "" for a run by hand.
       new: Numbers of the spans that no earlier run has accepted; empty for a run by
-        hand, which takes the newest span as new.
+        hand: then the newest span is new.
       without_baseline: Judge the candidate without the model in production; the run's
         reason says so.
-      take_over: The place of another root, whose models this run may replace.
+      take_over: The place, e.g. `build1:/data/root`, identity or pipeline of another
+        root; this run may replace its models.
     """
 
     from_node: str | None = None
@@ -243,7 +244,7 @@ def _facts(
     options: RunOptions,
     code: user_code.UserCode,
 ) -> dict[str, str]:
-    """What later decisions to retrain compare with, and what `strategos runs` shows."""
+    """Facts of a run for later decisions to retrain, and for `strategos runs`."""
     facts = {
         "spans": values["spans"],
         "data": values["data_fingerprint"],
@@ -307,7 +308,7 @@ def _substitute(
     """Substitutes the runtime parameters in the IR, production's after all others.
 
     Returns:
-      The key of each node, and as `checkpoint` that of the Trainer's checkpoints.
+      The key of each node; as `checkpoint`, the key of the Trainer's checkpoints.
     """
     from tfx.proto.orchestration import pipeline_pb2
 

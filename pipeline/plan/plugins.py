@@ -1,4 +1,4 @@
-"""The plug-ins that a pipeline uses: their versions, and what its image must hold."""
+"""The plug-ins that a pipeline uses: their versions, and packages for its image."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def versions(plugins: Iterator[tuple[Registry[Any], str]]) -> str:
 
 
 def note(config: Config) -> str:
-    """What an image must hold besides Strategos and the workload; "" for nothing.
+    """Names the packages of plug-ins that an image must contain; "" for none.
 
     Args:
       config: The effective settings.

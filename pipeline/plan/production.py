@@ -61,9 +61,8 @@ class Production:
 def newest(store: ml_metadata.MetadataStore, destination: str) -> Production | None:
     """Returns the newest version in `destination`, the one that serves; None if empty.
 
-    A version whose folder was moved is recognized by its number. Versions that were
-    copied there by hand, pushed under another root, or whose record was lost are not in
-    ML Metadata, and are found all the same.
+    A version in a moved folder is recognized by its number. Versions without a record
+    in ML Metadata are found too, e.g. copied by hand or pushed under another root.
 
     Args:
       store: ML Metadata.
@@ -172,10 +171,10 @@ def warm_start(
 ) -> str:
     """Returns the weights for `trainer.warm_start: latest`; `NOTHING` for none.
 
-    These are the weights of the model in production, unless that is the candidate
-    itself: then the weights that it started from. So an unchanged run stays cached.
-    Every `every`th model starts from fresh weights, so that nothing of data that are
-    long gone stays for ever.
+    These are the weights of the model in production. If that is the candidate itself,
+    they are the weights that it started from, so that an unchanged run stays cached.
+    Every `every`th model starts from fresh weights, so that the influence of old data
+    ends.
 
     Args:
       store: ML Metadata.
@@ -205,7 +204,7 @@ def pushed_weights(
     """Returns the weights as `warm_start` does, by the version's manifest alone.
 
     These are the weights inside of the version (`pusher.weights`); `NOTHING` if it has
-    none, such as a version that `strategos run` has pushed.
+    none, e.g. a version that `strategos run` has pushed.
 
     Args:
       production: The model in production, from `described`.
@@ -238,7 +237,7 @@ def _generation(
 def pusher_of(
     store: ml_metadata.MetadataStore, pipeline: str, root: str
 ) -> dict[str, str]:
-    """Returns what the manifests of a root's pushes say of it, see `PUSHED_BY`.
+    """Returns the entry `PUSHED_BY` for the manifests of a root's pushes.
 
     Args:
       store: ML Metadata.
@@ -317,7 +316,7 @@ def push_environment(
     connection: metadata_store_pb2.ConnectionConfig,
     take_over: str | None,
 ) -> dict[str, str]:
-    """Returns the variables by which Pusher knows who pushes, and what it must not.
+    """Returns Pusher's variables: this root, aborted canaries or the newest version.
 
     To be called before the model in production is read: Pusher rejects newer ones.
 
@@ -325,7 +324,7 @@ def push_environment(
       ir: The pipeline, with the nodes of a partial run marked.
       config: The effective settings.
       connection: ML Metadata's.
-      take_over: As of `planning.RunOptions`.
+      take_over: As in `planning.RunOptions`.
 
     Raises:
       BadInputError: Another root pushed the newest version, and is not taken over.

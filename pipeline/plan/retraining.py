@@ -1,7 +1,7 @@
 """Decides whether a run is due, on which spans, and why.
 
-A pure function of values: the clock, the data that are there, and what past runs did.
-The clock is outside: cron, a Kubernetes CronJob or `strategos schedule start` calls
+A pure function of values: the time, the existing spans, and past runs. The timer is
+outside: cron, a Kubernetes CronJob or `strategos schedule start` calls
 `strategos retrain --if-due`.
 """
 
@@ -33,7 +33,7 @@ _LONGEST_WAIT = 86400  # seconds between two attempts, however many failed
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What a decision depends on, besides the schedule.
+    """The inputs of a decision, besides the schedule.
 
     Attributes:
       now: Unix seconds.
@@ -45,7 +45,7 @@ class Facts:
       pushes: Whether the pipeline pushes models.
       left_out: The spans that a gate found at fault, with the run that it stopped; they
         are not among `spans`.
-      previews: Measurements of spans that came after those of the model in production.
+      previews: Measurements of spans newer than the spans of the model in production.
       checked: Unix seconds of the first check since the last run, or since the clock
         went back; None if unknown.
       canary: The canary that waits for a verdict, and Unix seconds of its push.
@@ -71,7 +71,7 @@ class RetrainingDecision:
     Attributes:
       due: Whether to run.
       reason: Why, or why not: one sentence.
-      trigger: What made the run due, one of `TRIGGERS`; "" if none is due.
+      trigger: The trigger that made the run due, of `TRIGGERS`; "" if none is due.
       spans: The (number, version) of the spans to run on, ascending.
       new: The spans among them that no earlier run has tried.
       next: Unix seconds at which a run becomes due by the clock alone; None for never.
@@ -104,7 +104,7 @@ def decide(facts: Facts, schedule: Schedule) -> RetrainingDecision:
     settings. After a failure, the next attempt waits, twice as long each time.
 
     Args:
-      facts: What the decision depends on.
+      facts: The inputs of the decision.
       schedule: When a run is due.
     """
     return _Case(facts, schedule).decision()
@@ -120,7 +120,7 @@ class _Model:
 
 
 class _Case:
-    """One decision: the facts, the schedule, and what follows from both."""
+    """One decision, with the values derived from the facts and the schedule."""
 
     def __init__(self, facts: Facts, schedule: Schedule):
         self._facts, self._schedule = facts, schedule
@@ -134,7 +134,7 @@ class _Case:
         )
 
     def decision(self) -> RetrainingDecision:
-        """What holds a run back comes before what makes it due."""
+        """Checks the reasons against a run first, then the triggers."""
         held = (
             self._running()
             or self._on_trial()
@@ -173,7 +173,7 @@ class _Case:
             return tuple(span for span in last.spans if span[0] not in last.at_fault)
         return self._model.spans if self._model else ()
 
-    # What holds a run back.
+    # Reasons against a run.
 
     def _running(self) -> str:
         last = self._last
@@ -207,7 +207,7 @@ class _Case:
             "settings; it waits for new data or a change"
         )
 
-    # What makes a run due.
+    # Triggers.
 
     def _first(self) -> str:
         if self._model is not None:
@@ -234,7 +234,7 @@ class _Case:
         return self._first_of(span_preview.fall)
 
     def _first_of(self, describe: Callable[[int, Preview, Schedule], str]) -> str:
-        """What the first new span says that says anything."""
+        """The first description that is not "", in the order of the new spans."""
         known = self._facts.previews
         numbers = [number for number, _ in self._new if number in known]
         found = (describe(each, known[each], self._schedule) for each in numbers)
@@ -336,7 +336,7 @@ class _Case:
         return f"run {last.run_id} {how} {self._since(last.ended)} ago{times}"
 
     def _reference(self) -> str:
-        """What new spans came after."""
+        """The run or model that new spans came after, for messages."""
         last = self._concluded
         if last is not None and last.rejected:
             return f"run {last.run_id}, which was {last.outcome}"
@@ -353,7 +353,7 @@ class _Case:
         return f"{model.name} {self._since(model.made_at)} ago"
 
     def _waiting(self) -> str:
-        """What the next run waits for."""
+        """Why no trigger applies, e.g. "…, was trained on all spans"."""
         model, last = self._in_production, self._concluded
         if self._new:
             unseen = counted(len(self._new), "span")

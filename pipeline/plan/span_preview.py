@@ -1,4 +1,4 @@
-"""What a new span says about the model in production, before a run reads it."""
+"""Judges the model in production by a new span, before a run reads the span."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def drift(span: int, preview: Preview, schedule: Schedule) -> str:
 
     Args:
       span: The span's number.
-      preview: What was measured of it.
+      preview: Its measurements.
       schedule: Its bounds.
     """
     if schedule.drift is None:
@@ -66,7 +66,7 @@ def fall(span: int, preview: Preview, schedule: Schedule) -> str:
 
     Args:
       span: The span's number.
-      preview: What was measured of it.
+      preview: Its measurements.
       schedule: Its bounds.
     """
     if not schedule.metrics:

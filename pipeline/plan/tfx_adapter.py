@@ -1,4 +1,4 @@
-"""Adapter to the internals of TFX: all uses that are not of its public API.
+"""Adapter to the internals of TFX: all uses outside of its public API.
 
 Two exceptions: `runners/beam_nodes.py` has the subclasses of BeamDagRunner's classes,
 because Beam pickles classes by name; `components/user_node/docker_run.py`, which may
@@ -61,8 +61,8 @@ def mark_part(
       ir: All nodes.
       from_node: The first node to run; None for the first of all.
       to_node: The last node to run; None for the last of all.
-      base_run: Id of the run whose outputs stand for those of skipped nodes; None for
-        the last run of the pipeline.
+      base_run: Id of the run that provides the outputs of skipped nodes; None for the
+        last run of the pipeline.
 
     Returns:
       The ids of the nodes that run; none if `to_node` needs nothing of `from_node`.
@@ -86,7 +86,7 @@ def mark_part(
 
 
 def reused_nodes(ir: pipeline_pb2.Pipeline) -> list[str]:
-    """The ids of the nodes whose outputs a partial run takes from an earlier run."""
+    """The ids of the nodes with outputs taken from an earlier run by a partial run."""
     from tfx.orchestration.portable import partial_run_utils
 
     nodes = [node.pipeline_node for node in ir.nodes]
@@ -95,7 +95,7 @@ def reused_nodes(ir: pipeline_pb2.Pipeline) -> list[str]:
 
 
 def deployment_config(ir: pipeline_pb2.Pipeline) -> Any:
-    """The `LocalDeploymentConfig` of an IR: what executes each node."""
+    """The `LocalDeploymentConfig` of an IR: the executor of each node."""
     from tfx.orchestration.local import runner_utils
 
     return runner_utils.extract_local_deployment_config(ir)

@@ -47,8 +47,8 @@ def seconds_first(config: Config) -> str:
     """`schedule.cron` as Kubeflow Pipelines reads it.
 
     Raises:
-      BadInputError: As `fields` does; or the time zone is not that of KFP's schedules,
-        which is the same for all of them.
+      BadInputError: As `fields` does; or the time zone differs from the one time zone
+        of all schedules of KFP.
     """
     found = fields(config)
     assert config.schedule is not None and config.kubeflow is not None

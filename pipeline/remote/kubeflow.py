@@ -68,7 +68,7 @@ class KubeflowPipelines:
     Args:
       config: The effective settings, with the section `kubeflow`.
       api: The API.
-      page: URL of the user interface; by default that of the API.
+      page: URL of the user interface; by default the URL of the API.
       retries: For single requests.
     """
 
@@ -88,7 +88,7 @@ class KubeflowPipelines:
         """See Service.
 
         Raises:
-          BadInputError: The URL is not that of KFP's API, or the namespace is missing.
+          BadInputError: The URL leads to no API of KFP, or the namespace is missing.
         """
         try:
             found = self._api.ask("GET", "/healthz")
@@ -158,7 +158,7 @@ class KubeflowPipelines:
         return self._section.namespace or "kubeflow"
 
     def _logs(self, run: RemoteRun, node: str) -> Iterator[tuple[str, str]]:
-        """Yields (pod, log) for each pod of a step whose log can be read."""
+        """Yields (pod, log) for each pod of a step, if its log can be read."""
         for pod in argo.pods(run.tasks[node].container, node):
             text = self._archived(run.run_id, pod)
             text = text or pod_log.read(pod, self._pods_in())

@@ -1,4 +1,4 @@
-"""Requests to the REST API of Kubeflow Pipelines, and what their failures mean.
+"""Requests to the REST API of Kubeflow Pipelines; failures become errors for users.
 
 Sent by `requests`: `kfp.Client` limits no request in time, and the names of its
 generated API differ between the two stacks.
@@ -73,7 +73,7 @@ class Api:
           query: Parameters of the URL.
 
         Raises:
-          BadInputError: The URL is not that of KFP's API.
+          BadInputError: The URL leads to no API of KFP.
           UserError: The request failed; of the class that `kind_of` determines.
         """
         response = self.send(method, f"/apis/v2beta1{path}", body, query)
@@ -124,7 +124,7 @@ class Api:
             ) from error
 
     def not_kfp(self, why: str) -> UserError:
-        """The error for a URL that is not that of KFP's API."""
+        """The error for a URL that leads to no API of KFP."""
         return BadInputError(
             f"this is not the API of Kubeflow Pipelines 2: {why}",
             key="kubeflow.endpoint",

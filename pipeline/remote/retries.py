@@ -46,11 +46,12 @@ class Retries:
         self._on_failure = on_failure
 
     def call(self, request: Callable[[], _T], *, creates: bool = False) -> _T:
-        """Returns what `request` returns.
+        """Calls `request`, again after passing errors, and returns its result.
 
         Args:
           request: Sends the request; may be called several times.
-          creates: Whether a request that the service carried out twice does harm.
+          creates: Whether the request does harm if the service executes it twice, e.g.
+            starts two runs. It is then repeated only after an UnsentError.
 
         Raises:
           UserError: The last error.

@@ -27,11 +27,11 @@ class UnsentError(TransientError):
 
 
 class MissingError(UserError):
-    """404: the service does not know what the request names."""
+    """404: the service does not know the object in the request, e.g. a run."""
 
 
 class ConflictError(UserError):
-    """409: what the request creates exists, or is being changed."""
+    """409: the object to create exists, or is being changed."""
 
 
 def kind_of(code: int) -> type[UserError]:
@@ -52,7 +52,7 @@ class StepState:
       started: Unix seconds; None before the start.
       finished: Unix seconds; None before the end.
       message: Why the step waits or has failed, in the service's words.
-      container: The service's name of what runs the step; "" if it is unknown.
+      container: The service's id of the step's pod or job; "" if it is unknown.
       record: URL of the folder with the step's record; "" if the service names none.
     """
 
@@ -165,7 +165,7 @@ class Service(Protocol):
         """The end of a step's log."""
 
     def progress(self, run: RemoteRun, node: str) -> str:
-        """What a running step has reported last; "" if that is unknown."""
+        """The last progress that a running step has logged; "" if unknown."""
 
     def link(self, run_id: str) -> str:
         """The page of a run in the service's user interface."""

@@ -1,10 +1,10 @@
-"""What the steps of a run on Kubeflow Pipelines have recorded, from its object store.
+"""Reads the records of the steps of a run on Kubeflow Pipelines from its object store.
 
-A step's record is at ROOT/PIPELINE/RUN/NODE/record, see `container.step_record`. The
-outputs of a step that KFP took from its cache are those of an earlier run, which no API
-names. But a step that ran has recorded its inputs, whose URLs lead to the records of
-the steps that made them, and from there on. If no step ran but `Resolve`, an earlier
-run whose `Resolve` had the same answer made all outputs.
+A step's record is at ROOT/PIPELINE/RUN/NODE/record, see `container.step_record`. A step
+that KFP took from its cache has outputs of an earlier run, and no API names that run.
+But a step that ran has recorded the URLs of its inputs, which lead to the records of
+the steps that made them, and so on. If only `Resolve` ran, an earlier run with the same
+answer of `Resolve` made all outputs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DONE = ("complete", "cached")
 
 
 def add_to(run: runs.Run, root: str) -> runs.Run:
-    """Adds what the steps have recorded to a run that its service has described.
+    """Adds the records of the steps to a run that its service has described.
 
     Args:
       run: The run, with the states of its nodes.
@@ -52,7 +52,7 @@ def add_to(run: runs.Run, root: str) -> runs.Run:
 
 
 def add_named(run: runs.Run, records: Mapping[str, str], root: str) -> runs.Run:
-    """Adds what the steps have recorded, where the service names the records.
+    """Adds the records of the steps, if the service names their URLs.
 
     Args:
       run: The run, with the states of its nodes.
@@ -202,7 +202,7 @@ def _recorded(
 def _makers(
     records: Mapping[str, Json], base: str, wanted: Collection[str]
 ) -> set[tuple[str, str]]:
-    """(run, node) of the steps whose outputs others have read."""
+    """(run, node) of the steps with outputs that other steps have read."""
     urls = (url for record in records.values() for url in record["inputs"])
     parts = (
         mounts.opened_by_workers(url).removeprefix(f"{base}/").split("/")

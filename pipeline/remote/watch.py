@@ -63,7 +63,7 @@ def follow(
 
 
 class _Progress:
-    """Reports what the Trainer's log says, as training takes the longest.
+    """Reports the progress in the Trainer's log, as training takes the longest.
 
     Args:
       service: The service.

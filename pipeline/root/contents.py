@@ -1,10 +1,11 @@
 """The contents of artifacts: recorded when made, compared before they are reused.
 
-TFX takes an artifact from its cache if its folder exists, whatever is in it. So the
-digest of each file is a property of the artifact, and what a run would take from the
-cache is compared before its first node: an artifact with other files is withdrawn, and
-its node runs again. A file is read again only if its status changed since it was last
-hashed (`digests`); of an object in a store, size and time count.
+TFX takes an artifact from its cache if its folder exists, even with other files in it.
+So the digest of each file is a property of the artifact, and the artifacts that a run
+would take from the cache are compared before its first node: an artifact with other
+files is withdrawn, and its node runs again. A file is read again only if its status
+changed since it was last hashed (`digests`); of an object in a store, size and time
+count.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Damage:
 
     Attributes:
       artifact: The artifact.
-      differences: What differs, for a message.
+      differences: The differing files, for a message.
     """
 
     artifact: mlmd.Artifact
@@ -88,7 +89,7 @@ def damaged(
 
     Args:
       store: ML Metadata.
-      keys: The keys of the nodes whose outputs are looked at.
+      keys: The keys of the nodes; their outputs are compared.
       root: As for `record`.
 
     Raises:
@@ -157,7 +158,7 @@ def _files(uri: str) -> list[str]:
         return [uri]
     walked = os.walk(uri)
     paths = (os.path.join(folder, x) for folder, _, names in walked for x in names)
-    return sorted(filter(os.path.isfile, paths))  # no links to what is gone
+    return sorted(filter(os.path.isfile, paths))  # no dangling links
 
 
 def _differences(recorded: Mapping[str, str], found: Mapping[str, str]) -> str:

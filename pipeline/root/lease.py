@@ -1,6 +1,6 @@
-"""One run at a time of a pipeline whose ML Metadata is on a server.
+"""Allows one run at a time of a pipeline with ML Metadata on a server.
 
-The lock of a root excludes runs on one machine; a lease excludes those on others. It
+The lock of a root excludes runs on one machine; a lease excludes runs on others. It
 is a context of ML Metadata with the name `PIPELINE/NUMBER`. The database has unique
 names, so one of several processes creates the next number: the new holder.
 
@@ -77,8 +77,8 @@ def hold(
     Args:
       connection: ML Metadata's.
       pipeline: The pipeline's name.
-      after: From `last`. What was read from ML Metadata since then is still true.
-      run_id: Names the holder to others.
+      after: From `last`. Values read from ML Metadata since then are still true.
+      run_id: Id of the holder, for messages of others.
 
     Raises:
       HeldError: Another run has held the lease since `last` was called.
@@ -94,7 +94,7 @@ def hold(
 
 
 def reject_lost(store: ml_metadata.MetadataStore, pipeline: str, run_id: str) -> None:
-    """Rejects a run whose lease another run has taken over.
+    """Rejects a run that has lost its lease to another run.
 
     Args:
       store: ML Metadata.

@@ -40,10 +40,10 @@ def hold(root: str | Path, **about: Any) -> Iterator[Callable[..., None]]:
 
     Args:
       root: The pipeline root, a path or a URL.
-      **about: What names the holder to others, such as `run_id`.
+      **about: Facts about the holder for messages of others, e.g. `run_id`.
 
     Yields:
-      Changes what names the holder; takes the same arguments.
+      A function that replaces these facts; takes the same arguments.
 
     Raises:
       HeldError: Another run holds it; the message names that run.

@@ -37,7 +37,7 @@ _LONGEST_PAUSE = 8.0
 
 
 def sqlite_file(root: str | Path) -> Path:
-    """The database of a root whose `run.metadata` is `sqlite`."""
+    """The database file of a root, used with `run.metadata: sqlite`."""
     return Path(root) / "metadata.sqlite"
 
 
@@ -268,7 +268,7 @@ def unusable(
 
     Args:
       config: The connection.
-      error: What the database raised.
+      error: The error of the database.
       kind: The class to make; `BadInputError` for a database of a newer schema. By
         default `PassingError` for a full disk and a server, else `UserError`.
     """

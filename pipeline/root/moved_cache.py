@@ -1,10 +1,10 @@
 """Carries TFX's cache over to the new place of a root that was moved.
 
-TFX names a cache entry by a hash of everything that a node's execution depends on, the
-paths of its inputs among it (`tfx.orchestration.portable.cache_utils`). All of it can
-be read from ML Metadata and the compiled pipeline, so the same hash can be computed
-for the corrected paths. Only executions whose present hash is computed correctly
-are carried over; any other node runs once more.
+TFX names a cache entry by a hash of all dependencies of a node's execution, including
+the paths of its inputs (`tfx.orchestration.portable.cache_utils`). All of them can be
+read from ML Metadata and the compiled pipeline, so the same hash can be computed for
+the corrected paths. An execution is carried over only if this computation yields its
+present hash; any other node runs once more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tfx.proto.orchestration import pipeline_pb2
 
 _CACHE_CONTEXT = "execution_cache"  # TFX's type of context for a cache entry
-_RUNS = 10  # The newest ones, whose results the next one may take.
+_RUNS = 10  # Newest runs; the next run may take their results.
 _INPUTS = (mlmd.Event.INPUT, mlmd.Event.DECLARED_INPUT)
 
 

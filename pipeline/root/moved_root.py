@@ -5,8 +5,8 @@ moved or copied, the paths still name the former place: nothing, or the artifact
 new root there. The first command that opens the history at the new place corrects
 them, and the cache keys that contain them, so that the next run is cached.
 
-A path outside of the root, such as that of a pushed version, is corrected if it moved
-along with the root: if it exists at the same place relative to the root.
+A path outside of the root, e.g. of a pushed version, is corrected if it moved along
+with the root: if it exists at the same place relative to the root.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def follow(store: ml_metadata.MetadataStore, root: str | Path) -> None:
     """Corrects the paths in the history of `root` if it was moved, and reports that.
 
     Args:
-      store: ML Metadata of this root alone, whose lock is held.
+      store: ML Metadata of this root alone; the caller holds the root's lock.
       root: A local root.
     """
     former, here = _former(store), os.path.realpath(root)
@@ -115,7 +115,7 @@ class _Move:
         return text
 
     def correct_link(self, uri: str) -> None:
-        """Makes a symbolic link point to the present place of what it names."""
+        """Makes a symbolic link point to the present place of its target."""
         if not os.path.islink(uri):
             return
         target = os.readlink(uri)

@@ -1,7 +1,7 @@
-"""Names of pipelines whose YAML sets none, remembered by their root.
+"""Names of pipelines without `name` in their YAML, remembered by their root.
 
-The folder's name is the default; it changes when the folder is moved, and with it the
-pipeline's history, cache and model in production would be gone.
+The default is the folder's name. It changes when the folder is moved, and the pipeline
+would lose its history, cache and model in production.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def remember(config: Config) -> str:
 
 
 def _former(config: Config) -> str | None:
-    """The remembered path whose name a YAML has; None if it has its folder's name."""
+    """The remembered path that gives a YAML its name; None for its folder's name."""
     known = _entries(config)
     path = _path(config)
     if not known or path in known:

@@ -1,4 +1,4 @@
-"""The newest records of ML Metadata first, without reading those of all runs."""
+"""Reads the newest records of ML Metadata first, without reading all of them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What executions used: recorded when they have run, compared before they are reused.
+"""Uses of executions: recorded when they have run, compared before they are reused.
 
 Under the static fingerprint of a user's module several records are kept, each with the
-fingerprint that its executions had and with the digests of all files, folders and
-environment variables that they used. A fingerprint stands for its executions as long as
-every record under it holds: the same names have the same digests. The first one is the
+fingerprint of its executions and with the digests of all files, folders and environment
+variables that they used. A fingerprint stands for its executions as long as every
+record under it holds: the same names have the same digests. The first one is the
 static fingerprint itself; when no record holds, the next one is made of the newest
 record's fingerprint and of the digests found. So a file that is changed back brings
 back the earlier fingerprint, and with it the cached outputs.
@@ -40,13 +40,13 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class Code:
-    """The user's code of a run, as far as it decides what counts as used.
+    """The facts of a run that decide which of the used files count as user code.
 
     Attributes:
       folder: Folder of the user's modules.
       root: The pipeline root.
       left_out: Folders with files that are no part of the code: root and targets.
-      data: Globs of the data files, which are none either.
+      data: Globs of the data files, which are no part of the code either.
       pipeline: The pipeline's name.
       fingerprints: By node: `STATIC` or `STATIC-NEXT`, see `known`.
     """
@@ -61,12 +61,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Known:
-    """What the records say about a module today.
+    """The records of a module compared with the present files and variables.
 
     Attributes:
       fingerprint: The fingerprint for the next execution.
       holds: Whether records of earlier executions hold under it.
-      changed: Names of what has changed since the newest record.
+      changed: Names that have changed since the newest record, e.g. `file rates.csv`.
     """
 
     fingerprint: str
@@ -77,7 +77,7 @@ class Known:
 def known(
     store: ml_metadata.MetadataStore, node: str, static: str, code: Code
 ) -> Known:
-    """Compares the records of a module with the files and variables of today.
+    """Compares the records of a module with the present files and variables.
 
     Args:
       store: ML Metadata.
@@ -107,7 +107,7 @@ def known(
 
 
 def record_node(store: ml_metadata.MetadataStore, node: str, path: str | None) -> None:
-    """Records what a node's execution has used, according to the run's events.
+    """Records the uses of a node's execution, according to the run's events.
 
     Does nothing for a node that runs no code of the user.
 
@@ -124,7 +124,7 @@ def record_node(store: ml_metadata.MetadataStore, node: str, path: str | None) -
 
 
 def record_killed(store: ml_metadata.MetadataStore, path: str) -> None:
-    """Records what the node has used that ran when a run was killed, if one did.
+    """Records the uses of each node that was running when a run was killed.
 
     Args:
       store: ML Metadata.
@@ -152,7 +152,7 @@ def _record(
     used: Sequence[Mapping[str, Any]],
     code: Code,
 ) -> None:
-    """Records what an execution has used, unless the same is recorded already."""
+    """Records the uses of an execution, unless the same uses are recorded already."""
     times: dict[str, float] = {}
     for event in used:
         for name in _names(event, code):
@@ -173,7 +173,7 @@ def _record(
 
 
 def _names(event: Mapping[str, Any], code: Code) -> Iterable[str]:
-    """The name of what an event reports, if it counts: `file PATH` and the like."""
+    """Yields the used name in an event, e.g. `file rates.csv`, if it counts."""
     if NAME in event:
         yield f"{NAME} {event[NAME]}"
     for kind in (FILE, FOLDER):

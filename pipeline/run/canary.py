@@ -1,8 +1,8 @@
 """The model on trial: it is judged and promoted, or aborted.
 
 A promotion writes the version to `pusher.to`, then its record, then empties the slot.
-An abort marks the record first. So what either has decided can be read from these at
-every moment, and `settle` does the rest if a process was killed.
+An abort marks the record first. So the decision can be read from these records at every
+moment, and `settle` completes it if a process was killed.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _SHOWN = 20
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What a canary was promoted on.
+    """The evaluation that promoted a canary.
 
     Attributes:
-      span: The number of the span whose rows judged it; None if nothing did.
-      metrics: Its metrics on these rows; None where undefined.
-      live: Those of the model in production; None if there was none.
+      span: The number of the span that judged the canary; None without a judgment.
+      metrics: Metrics of the canary on the span's rows; None where undefined.
+      live: Metrics of the model in production; None if there was none.
       reason: The outcome in a line, as in `summary.json`.
     """
 
@@ -79,8 +79,8 @@ def promote(
     Args:
       config: The effective settings, with `pusher`.
       store: The root's ML Metadata.
-      data: The files whose newest span judges the canary by the bounds of the
-        Evaluator; None to promote it without.
+      data: The files; their newest span judges the canary by the bounds of the
+        Evaluator. None promotes it without a judgment.
 
     Returns:
       The canary, the number of the version that is live, and the verdict.
@@ -134,7 +134,7 @@ def abort(config: Config, store: Store) -> Version:
 
 
 def settle(config: Config, store: Store) -> None:
-    """Ends what a killed `promote` or `abort` left half done; else does nothing.
+    """Completes a promotion or an abort that was killed half-way, if there is one.
 
     Args:
       config: The effective settings.

@@ -1,8 +1,8 @@
-"""Finds and removes what no run, no version and no cache entry of worth needs any more.
+"""Finds and removes artifacts and local files that are no longer needed.
 
-Kept are, whatever their age: all artifacts of the newest runs that made a model and of
-all runs since; all artifacts of the runs that led to a version that still exists; and
-everything that is younger than the age that the caller names.
+Kept at any age: all artifacts of the newest runs that made a model and of all runs
+since; all artifacts of the runs that led to a version that still exists. Everything
+made after a given time is kept too.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Item:
 def find(
     store: Store, keep: int, before: float, serving: Collection[str] = ()
 ) -> list[Item]:
-    """Finds what can be removed from a root and from its local state.
+    """Finds folders and files that can be removed from a root and its local state.
 
     Args:
       store: The root's ML Metadata.
       keep: For each pipeline and target, number of newest runs with a model whose
         artifacts stay.
       before: Unix seconds; everything that was made later stays.
-      serving: The folders of pushes, for versions whose folder was moved there.
+      serving: The folders of pushes, to recognize versions that were moved there.
 
     Raises:
       UserError: An object store cannot be read.
@@ -110,15 +110,15 @@ def find(
 def remove(store: Store, items: Iterable[Item]) -> None:
     """Removes what `find` found; the caller holds the root's lock.
 
-    ML Metadata is told first, so that no cache entry ever names a folder that is half
-    there. The records of artifacts stay, in the state DELETED.
+    Artifacts are marked in ML Metadata first, so that no cache entry ever names a
+    partly removed folder. Their records stay, in the state DELETED.
 
     Args:
       store: The root's ML Metadata.
       items: From `find`, under the same lock.
 
     Raises:
-      UserError: An object store rejects that.
+      UserError: An object store rejects the removal.
     """
     items = list(items)
     ids = [item.artifact for item in items if item.artifact]
@@ -181,7 +181,7 @@ def _artifacts_of(store: Store, runs: Iterable[str]) -> set[int]:
 def _remains(
     tree: trees.Tree, pipelines: Iterable[str], known: Set[str]
 ) -> Iterator[tuple[str, str]]:
-    """What ML Metadata has no record of: outputs of killed nodes, checkpoints."""
+    """Yields (kind, path) without a record in ML Metadata, e.g. checkpoints."""
     for name in pipelines:
         for node in tree.folders(f"{tree.root}/{name}"):
             for kind in tree.folders(f"{node}/.system"):

@@ -31,7 +31,7 @@ def trials(
 
     Returns:
       The runs that evaluated a model, by variant; none if the first one failed, since
-      the others would as well. Of a run that was interrupted, its result.
+      the others would as well. If a run was interrupted, its result instead.
     """
     done: dict[str, Run] = {}
     for name, config in configs.items():
@@ -46,11 +46,13 @@ def trials(
 
 
 def better(done: Mapping[str, Run], metric: str) -> str:
-    """The variant that goes on: one whose bounds hold before one whose do not.
+    """The variant that goes on: first by its bounds, then by a metric.
+
+    E.g. a variant within its bounds precedes one with a better metric outside of them.
 
     Args:
       done: The runs by variant; of equal ones, the first counts.
-      metric: Of several such variants, that with the better value goes on.
+      metric: Name of the metric; an undefined value is the worst.
     """
 
     def rank(name: str) -> tuple[bool, float]:
@@ -61,11 +63,11 @@ def better(done: Mapping[str, Run], metric: str) -> str:
 
 
 def described(done: Mapping[str, Run], metric: str) -> str:
-    """What the variants have reached, and which of them goes on.
+    """A sentence with the metric of each variant and the variant that goes on.
 
     Args:
       done: The runs by variant.
-      metric: As of `better`.
+      metric: As in `better`.
     """
     parts = []
     for name in (WARM, FRESH):

@@ -96,9 +96,10 @@ def notify(config: Config, run: Run) -> None:
 def _problem_within(
     limit: float, sender: Notification, message: dict[str, Any], to: Recipient
 ) -> str:
-    """Sends a message; returns what went wrong, or "".
+    """Sends a message; returns the error, or "".
 
-    A time-out of a socket alone would start again with each byte of an answer.
+    A thread limits the whole time: a socket's time-out starts again with each byte of
+    an answer.
     """
     found: list[str] = []
 
@@ -120,7 +121,7 @@ def _problem_within(
 
 
 def message_of(run: Run) -> dict[str, Any]:
-    """What is told, as JSON-able values.
+    """The message about a run, as JSON-able values.
 
     Args:
       run: The run.

@@ -1,4 +1,4 @@
-"""One run from an effective config to an outcome: what `strategos run` does.
+"""Runs a pipeline from an effective config to an outcome, for `strategos run`.
 
 lock the root → prepare data → plan → hand the plan to a runner → record the outcome
 """
@@ -274,7 +274,7 @@ def _run_plan(
         result = _failed(plan.run_id, failure, config)
     except KeyboardInterrupt:
         result = _interrupted(plan.run_id)
-    # If ML Metadata is what failed, the node has already waited for it.
+    # If ML Metadata failed, the node has already waited for it.
     wait = 0.0 if result.exit_code else plan.metadata_wait
     with interruption.held_off():
         if interruption.came and result.exit_code:

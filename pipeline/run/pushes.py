@@ -1,4 +1,4 @@
-"""Copies of pushed versions that become live without a run: what both kinds share."""
+"""Copies of pushed versions that become live without a run: rollback and promotion."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def record(
 def _describe(
     store: ml_metadata.MetadataStore, origin: Version, copy: mlmd.Artifact
 ) -> list[int]:
-    """Copies what is known of a version; the ids of the artifacts behind it.
+    """Copies the facts of a version to `copy`; returns the ids of artifacts behind it.
 
-    A version without a record, which a run was killed before writing, is known by its
-    manifest.
+    A version without a record, e.g. because its run was killed before writing it, has
+    its facts from the manifest.
     """
     if origin.artifact:
         (earlier,) = store.get_artifacts_by_id([origin.artifact])

@@ -1,4 +1,4 @@
-"""Gathers what a decision to retrain depends on."""
+"""Gathers the facts for a decision to retrain: spans, past runs and measurements."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
 def _manifest(target: targets.Target, version: int) -> dict[str, Any] | None:
     """The manifest for a copy of a version; None if the version has none.
 
-    The root whose model is live stays the one that may push.
+    The copy names the root of the live version, so that this root still may push.
     """
     about, live = target.manifest(version), target.newest()
     who = None if live is None else target.manifest(live).get(PUSHED_BY)

@@ -45,7 +45,7 @@ class ModelInProduction:
 def measure(
     config: Config, found: Sequence[Span], model: ModelInProduction
 ) -> dict[int, Preview]:
-    """Measures the spans that came after those of the model in production, by number.
+    """Measures the spans newer than all spans of the model in production, by number.
 
     Measurements are kept in the local state of the root, so that a span is measured
     once for each model in production.

@@ -20,10 +20,10 @@ def without_password() -> dict[str, str]:
 def of_executors(**more: str) -> dict[str, str]:
     """The environment for a process that runs nodes, and forks workers.
 
-    TensorFlow's variables are those of workers, which share its import.
+    TensorFlow's variables are set as for workers, which share its import.
 
     Args:
-      **more: Variables to add to those of this process.
+      **more: Variables to add to the ones of this process.
     """
     # The C library's default, eight for each core, keeps 100 MB more of freed memory at
     # the peak of a run of 10 million rows.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class ExecutorClient:
     """Starts the executor process, by default at the first request, and sends requests.
 
-    Requests and answers are one JSON object a line over a socket pair; executions are
+    Requests and answers are one JSON object per line over a socket pair; executions are
     serialized as for TFX's `python_execution_binary`. The process has its own session,
     so that Ctrl-C reaches only the orchestrator; it ends when the orchestrator ends.
     """

@@ -231,7 +231,7 @@ def _root(ir: Any) -> str:
 
 
 def _described(error: BaseException, connection: Any, disk: str) -> UserError:
-    """Converts the error of a node, whose files are in `disk`, to one for users."""
+    """Converts a node's error to one for users; `disk` is the folder of its files."""
     if isinstance(error, KeyboardInterrupt):
         return InterruptedRunError("interrupted")
     if is_failure(error):

@@ -1,4 +1,4 @@
-"""Ends a run whose processes together take more memory than `run.memory`.
+"""Ends a run if its processes together take more memory than `run.memory`.
 
 The kernel's out-of-memory killer would end some process of the machine instead, maybe
 of another user, and report no figures.
@@ -78,7 +78,7 @@ def taken_by_family(enough: float = 0.0) -> dict[int, int]:
 def _kilobytes(pid: int, file: str, *names: str) -> int:
     """The sum of some lines of a file in /proc/PID, in bytes; 0 if it has ended.
 
-    Of shares of pages, psutil has only those of all kinds together.
+    psutil does not split proportional shares (Pss) by kind of page.
     """
     found = 0
     with contextlib.suppress(OSError):

@@ -51,11 +51,11 @@ def render(found: Lineage) -> Tree:
 
 
 def _grow(tree: Tree, step: LineageStep, steps: dict[int, LineageStep]) -> None:
-    """Adds a step, and below it those of its inputs that are still in `steps`.
+    """Adds a step, and below it its inputs, as far as these are still in `steps`.
 
-    An input that two steps share is shown under the one nearer to the data: the schema
-    under Transform, not under Trainer. Steps that only judge come last (Evaluator,
-    InfraValidator).
+    An input shared by two steps is shown under the step nearer to the data, e.g. the
+    schema under Transform, not under Trainer. Steps that only judge come last
+    (Evaluator, InfraValidator).
     """
     branch = tree.add(_describe(step))
     inputs = [steps[each] for each in step.inputs if each in steps]

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Iterator
 
-# Modules whose FutureWarnings are about versions that the lock file pins.
+# Modules with FutureWarnings about versions that the lock file pins.
 _MODULES = (
     "google.api_core._python_version_support",
     "google.auth.transport.grpc",
@@ -65,7 +65,7 @@ def hush() -> None:
 
 @contextlib.contextmanager
 def _native_stderr_dropped() -> Iterator[None]:
-    """Discards what is written to file descriptor 2, mainly by C++."""
+    """Discards output to file descriptor 2, mainly of C++ libraries."""
     kept = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:

@@ -31,7 +31,7 @@ _FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides t
 _FAILURES = 10  # Failed bounds shown.
 _WARNINGS = 10  # Warnings shown.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
-# What a node did to a model with a good evaluation, by the run's outcome.
+# Effect of a node on a model with a good evaluation, by the run's outcome.
 _ENDED = {
     "not blessed": "stopped the model",
     "stopped": "stopped the run",
@@ -48,7 +48,7 @@ _VERBATIM = {
 def report(
     run: Run, *, next_step: str | None = None, console: Console | None = None
 ) -> None:
-    """Prints one run: nodes, metrics, worst slices, verdict, what to do next.
+    """Prints one run: nodes, metrics, worst slices, verdict, next step.
 
     Args:
       run: The run, in full.
@@ -206,7 +206,7 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _overall(summary: Mapping[str, Any]) -> Table:
-    """Metrics over all evaluated examples, beside those of other models."""
+    """Metrics over all examples: of the model, the baseline and the trivial model."""
     baseline, trivial = summary.get("baseline"), summary.get("trivial")
     table = _grid(f"{summary['examples']:,} examples", "model")
     if baseline:
@@ -294,7 +294,7 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
 
 
 def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]:
-    """Yields (label, text) for the outcome, and for what to do next."""
+    """Yields (label, text) for the outcome and for the next step."""
     if run.outcome == "running":
         yield "running", f"since {terminal.moment(run.started)} on {run.host or '?'}"
     if run.types:
@@ -330,7 +330,7 @@ def _warnings(run: Run) -> Iterator[tuple[str, Text | str]]:
 
 
 def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
-    """Yields what the column `trivial` stands for."""
+    """Yields the meaning of the column `trivial`, e.g. the mean of the label."""
     if trivial := summary.get("trivial"):
         answer, label = f"{trivial['answer']:.4g}", summary["label"]
         what = f"the mean of `{label}`, {answer},"

@@ -46,7 +46,7 @@ def prepare() -> None:
     if type(given) is not io.TextIOWrapper:  # closed or captured
         return
     with contextlib.suppress(OSError):  # reported with the first write of ours
-        given.flush()  # what its buffer holds comes first
+        given.flush()  # its buffer comes first
     recorded: Any = _Recorded(given.fileno(), "w", closefd=False)
     is_buffered = isinstance(given.buffer, io.BufferedWriter)
     sys.stdout = io.TextIOWrapper(

@@ -10,10 +10,10 @@ _SHARE = 0.05  # Of the fall since the first epoch: less than this is no fall an
 
 
 def trained(facts: Mapping[str, Any]) -> str:
-    """On what the model was trained: `mirrored on 2 replicas, restarted once: …`.
+    """The training's strategy, e.g. `mirrored on 2 replicas, restarted once: …`.
 
     Args:
-      facts: What the Trainer recorded, see `Run.trainer`.
+      facts: The Trainer's record, see `Run.trainer`.
     """
     text, replicas = facts["strategy"], facts.get("replicas", 1)
     restarts = facts.get("restarts", 0)

@@ -1,4 +1,4 @@
-"""The parser of a command's words: their order, and what is said of unknown ones."""
+"""The parser of a command's words: any order, and remedies for unknown words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Parser(argparse.ArgumentParser):
 
     Before Python 3.12.7, argparse decides that an optional word is missing as soon as
     it meets an option. A lone word that names no YAML is not the pipeline if another
-    word may follow: `rollback 5` and `predict rows.csv` are those of ./pipeline.yaml.
+    word may follow: `rollback 5` and `predict rows.csv` use ./pipeline.yaml.
     """
 
     _intermixed = False
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process with exit code 2; says what an unknown word may mean."""
+        """Ends the process with exit code 2; suggests a meaning of an unknown word."""
         super().error(f"{message}.{_remedy(message)}")
 
 
@@ -59,7 +59,7 @@ def _remedy(message: str) -> str:
 
 
 def _setting(name: str) -> str:
-    """The key of a setting whose last part is `name`; "" if there is none."""
+    """The key of a setting by its last part: `trainer.epochs` for `epochs`; or ""."""
     from strategos.pipeline.config import introspect
     from strategos.pipeline.config.sections import Config
 

@@ -1,1 +1,1 @@
-"""The sections `kubeflow` and `vertex`, and those of batch systems."""
+"""The sections `kubeflow` and `vertex`, and the sections of batch systems."""

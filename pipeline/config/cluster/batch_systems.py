@@ -28,7 +28,7 @@ from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import reject
 from strategos.pipeline.config.types import Duration, Section, Text, seconds
 
-# What `components/trainer/launchers/slurm.py` sets for each job.
+# Options of sbatch that `components/trainer/launchers/slurm.py` sets for each job.
 _RESERVED = (
     "account",
     "array",

@@ -171,7 +171,7 @@ class Keys(Section):
 
 
 def reject_shared_paths(*mounted: Volume | Keys) -> None:
-    """Rejects what would be mounted at the same path of a container."""
+    """Rejects two volumes, secrets or config maps with the same mount path."""
     paths = Counter(each.path for each in mounted if each.path)
     twice = [path for path, n in paths.items() if n > 1]
     if twice:

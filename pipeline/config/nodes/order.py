@@ -26,7 +26,7 @@ def names(config: Config) -> list[str]:
 
 
 def problems(sections: Mapping[str, Any], nodes: Nodes) -> Iterator[InitErrorDetails]:
-    """Yields what is wrong with the names that `nodes` uses, and cycles.
+    """Yields errors in the names that `nodes` uses, and cycles.
 
     Args:
       sections: The sections that the graph depends on, by field; invalid ones lack.

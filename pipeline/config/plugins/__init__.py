@@ -30,11 +30,11 @@ from strategos.pipeline.config.types import finite
 
 @dataclass(frozen=True)
 class Checked(Allowed):
-    """A validator of a key, beside its type, with what it allows.
+    """A validator of a key, beside its type, with a description of allowed values.
 
     Attributes:
       check: Takes a value of the type, and returns it or another one.
-      schema: What the JSON Schema of the type leaves open.
+      schema: Keywords to add to the JSON Schema of the type, e.g. `anyOf`.
     """
 
     check: Callable[[Any], Any]
@@ -52,7 +52,7 @@ class Checked(Allowed):
 
 
 def named(registry: Registry[Any]) -> Checked:
-    """What a key's `str` may be: the name of a plug-in, as `Annotated[str, named(…)]`.
+    """Allows names of plug-ins for a key: `Annotated[str, named(REGISTRY)]`.
 
     Args:
       registry: The plug-ins.
@@ -72,10 +72,10 @@ def named(registry: Registry[Any]) -> Checked:
 
 
 def chosen(registry: Registry[Any]) -> Checked:
-    """What a key's `dict` may hold: plug-ins' settings by their names.
+    """Allows plug-ins' settings by name for a key: `Annotated[dict, chosen(REGISTRY)]`.
 
     Args:
-      registry: The plug-ins, whose `settings` are pydantic models or None.
+      registry: The plug-ins; their `settings` are pydantic models or None.
     """
 
     def check(given: dict[str, Any]) -> dict[str, Any]:
@@ -133,8 +133,8 @@ def settings_problems(
 
     Args:
       model: The settings that the plug-in declares; None for no settings.
-      settings: What the YAML has.
-      loc: Path of `settings` below the section whose validator asks.
+      settings: The settings in the YAML.
+      loc: Path of `settings` below the section of the calling validator.
     """
     if model is None:
         if settings:
@@ -160,6 +160,6 @@ def valid_settings(
 
     Args:
       model: The settings that the plug-in declares; None for no settings.
-      settings: What the YAML has, without problems.
+      settings: The settings in the YAML, already checked by `settings_problems`.
     """
     return model.model_validate(settings).model_dump(mode="json") if model else {}

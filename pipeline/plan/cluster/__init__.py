@@ -1,1 +1,1 @@
-"""What a pipeline becomes for Kubeflow Pipelines and Vertex AI."""
+"""Compiles a pipeline for Kubeflow Pipelines and Vertex AI."""

@@ -3,8 +3,8 @@
 Open-source KFP 2 reads a bare PipelineSpec of schema 2.1.0; Vertex reads TFX's
 PipelineJob, which contains one. Neither runs a Resolver or a custom driver from a
 compiled spec, and the graph has none. The first step, `Resolve`, is an ordinary
-container: it decides what `strategos run` decides before a run, and the other steps
-take its outputs as parameters.
+container: it makes the decisions of `strategos run` before a run, e.g. which spans to
+read. The other steps take its outputs as parameters.
 """
 
 from __future__ import annotations

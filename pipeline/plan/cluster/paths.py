@@ -26,7 +26,10 @@ def is_in_image(path: str, section: Kubeflow | Vertex) -> bool:
 
 
 def in_step(path: str, section: Kubeflow | Vertex) -> str:
-    """The path of a file of this machine in a step; that of a volume is the same."""
+    """The path of a local file in a step, e.g. `/workload/model.py` in the image.
+
+    Paths in volumes, and paths outside of the image's context, stay the same.
+    """
     if is_mounted(path, section) or not is_in_image(path, section):
         return path
     return str(Path(WORKLOAD) / Path(path).relative_to(section.context))

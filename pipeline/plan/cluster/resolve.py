@@ -1,7 +1,7 @@
-"""The first step of a compiled pipeline: decides what a run reads and compares with.
+"""The first step of a compiled pipeline: decides on the inputs of the other steps.
 
-On this machine `planning` decides that before a run. A recurring run on a cluster has
-nobody before it, so a step in a container does it with the same functions: the spans
+On this machine `planning` decides before a run. A recurring run on a cluster has no
+process before it, so a step in a container decides with the same functions: the spans
 that `data.spans` selects, the hash of their files, the spans that `gates` judges, the
 model in production with its weights, and the key of the candidate.
 
@@ -50,7 +50,7 @@ _GIVEN = ("spans", "baseline", "warm_start")
 
 @dataclasses.dataclass(frozen=True)
 class ResolveRequest:
-    """What the step needs to know of the settings.
+    """The settings that the step needs.
 
     Attributes:
       pattern: `data.examples`, as steps see it.
@@ -65,7 +65,7 @@ class ResolveRequest:
       fresh_every: `trainer.fresh_every`.
       cache: `run.cache`; if false, an unchanged candidate is another model.
       root: The root of the artifacts.
-      take_over: As of `planning.RunOptions`.
+      take_over: As in `planning.RunOptions`.
     """
 
     pattern: str
@@ -122,7 +122,7 @@ def add_to(
 
     Args:
       spec: The pipeline spec; every runtime parameter is an input of the pipeline.
-      question: What the step needs to know.
+      question: The settings that the step needs.
       defaults: A value for each runtime parameter.
       image: The container image.
     """
@@ -180,7 +180,7 @@ def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str,
     """Decides on the outputs of the step.
 
     Args:
-      question: What was known when the pipeline was compiled.
+      question: The settings when the pipeline was compiled.
       parameters: The values of the run's parameters, by name.
 
     Returns:
@@ -290,7 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the step; returns its exit code.
 
     Args:
-      arguments: By default those of the command line.
+      arguments: By default `sys.argv[1:]`.
     """
     parser = argparse.ArgumentParser(prog=NODE)
     parser.add_argument("--question", required=True, type=json.loads)

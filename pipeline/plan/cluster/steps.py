@@ -1,7 +1,7 @@
 """Resources, volumes, retries and caching of the steps of a compiled pipeline.
 
-What every target knows stands in the pipeline spec. What is Kubernetes' own stands in
-a second document, the platform spec of kfp-kubernetes (`KubernetesExecutorConfig`).
+Settings that every target knows are in the pipeline spec. Settings of Kubernetes are
+in a second document, the platform spec of kfp-kubernetes (`KubernetesExecutorConfig`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strategos.pipeline.config.cluster.sections import (
 
 Json = dict[str, Any]
 
-# What releases of KFP do with settings that they do not know.
+# Effect of settings on releases of KFP that do not know them.
 _OLDER = {
     "retries": "KFP before 2.5 ignores it",
     **dict.fromkeys(
@@ -43,7 +43,7 @@ def configure(spec: Json, section: Kubeflow | Vertex, cache: bool) -> None:
     """
     for node, task in spec["root"]["dag"]["tasks"].items():
         step = section.step(node)
-        # What the first step finds changes from run to run. Absent options would mean
+        # The first step's answer changes from run to run. Absent options would mean
         # the cluster's default; an absent `enableCache` means no caching.
         reuses = cache and step.cache and node != node_ids.RESOLVE
         task["cachingOptions"] = {"enableCache": True} if reuses else {}
@@ -82,7 +82,7 @@ def platform(spec: Json, section: Kubeflow) -> Json:
 
 
 def notes(section: Kubeflow) -> Iterator[str]:
-    """Yields what older releases of KFP do with the settings that are given.
+    """Yields a note for each setting that older releases of KFP ignore or fail on.
 
     Args:
       section: The section `kubeflow`.

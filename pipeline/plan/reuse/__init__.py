@@ -1,1 +1,1 @@
-"""What a run may take from earlier ones: nothing damaged, nor of other user code."""
+"""Keeps damaged artifacts and results of other user code out of the cache."""

@@ -1,8 +1,9 @@
-"""Keys follow what the user's code has used: a run takes no result of other code.
+"""Cache keys depend on the files and variables that the user's code has used.
 
 The compiled pipeline has the static fingerprints of the user's modules
-(`caching.Fingerprints`). Here they become those under which the recorded uses of
-earlier executions hold (`pipeline.root.uses`), before any key is computed.
+(`caching.Fingerprints`). Before any key is computed, they are replaced by the
+fingerprints under which the recorded uses of earlier executions still hold
+(`pipeline.root.uses`).
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class UserCode:
     """The user's code as a run has to regard it.
 
     Attributes:
-      static: Fingerprints of what the source text names.
-      fingerprints: The same, or those that stand for the files and variables in use.
-      known: For the nodes that run user code: what is recorded about it.
+      static: Fingerprints of the source text, its imports and the files it names.
+      fingerprints: The same, or extended by the files and variables in use.
+      known: For the nodes that run user code: the result of comparing its records.
     """
 
     static: caching.Fingerprints
@@ -54,7 +55,7 @@ class UserCode:
         store: ml_metadata.MetadataStore | None,
         static: caching.Fingerprints | None = None,
     ) -> UserCode:
-        """Compares what earlier executions used with the files of today.
+        """Compares recorded uses of earlier executions with the present files.
 
         Args:
           config: The effective settings.
@@ -89,7 +90,7 @@ class UserCode:
         return frozenset(node for node, each in self.known.items() if not each.holds)
 
     def report(self, config: Config) -> None:
-        """Reports why nodes run again, and what later readers of the events need."""
+        """Reports why nodes run again, and the user's code for readers of events."""
         for node, each in self.known.items():
             if each.changed:
                 names = [name.partition(" ")[2] for name in each.changed]
@@ -124,9 +125,9 @@ def code_of(config: Config) -> uses.Code:
 
 
 def record_killed(config: Config, store: ml_metadata.MetadataStore, run: str) -> None:
-    """Records what nodes of the last run used that was killed while they ran.
+    """Records the uses of nodes that ran when the last run was killed.
 
-    Their checkpoints may be resumed, if nothing of it has changed since.
+    Their checkpoints may be resumed if these files and variables are unchanged.
 
     Args:
       config: The effective settings.

@@ -1,1 +1,1 @@
-"""Components of the user's own: their specifications, and what fits these."""
+"""The user's own components: their specifications, and checks against these."""

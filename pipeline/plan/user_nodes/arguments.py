@@ -16,7 +16,7 @@ from strategos.pipeline.config.sections import Config
 
 
 def problems(config: Config, specs: Mapping[str, Spec]) -> Iterator[UserError]:
-    """Yields what does not fit the specifications of the components.
+    """Yields inputs, outputs and parameters that violate the components' specs.
 
     Args:
       config: The effective settings.

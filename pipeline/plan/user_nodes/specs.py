@@ -107,11 +107,11 @@ def values(node: Node, spec: Spec) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def explaining(config: Config, name: str) -> Iterator[None]:
-    """Turns what the constructor of a node's component raises into a ConfigError.
+    """Turns an error of the constructor of a node's component into a ConfigError.
 
     Args:
       config: The effective settings.
-      name: Of the node.
+      name: Name of the node.
     """
     try:
         yield

@@ -1,1 +1,1 @@
-"""Local copies of what is in an object store that TensorFlow cannot open."""
+"""Local copies of objects in a store that TensorFlow cannot open, e.g. S3."""

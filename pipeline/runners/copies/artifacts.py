@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Copies:
     """The local copies of one run.
 
-    Only copies that this run has made are used: those that a killed run left may be of
-    a database that exists no more, whose ids named other artifacts.
+    Only copies made by this run are used: copies of a killed run may belong to a
+    deleted database, in which the same ids named other artifacts.
 
     Args:
       root: The URL of the root.
@@ -91,7 +91,7 @@ class Copies:
         return output
 
     def forget_checkpoints(self, model: str) -> None:
-        """Removes the checkpoints of a training whose model is registered.
+        """Removes the checkpoints of a training after its model was registered.
 
         Args:
           model: The URL of the model.
@@ -100,7 +100,7 @@ class Copies:
         trees.remove(self._checkpoints_of(model))
 
     def clear(self) -> None:
-        """Removes all copies, except for what later runs need of a training."""
+        """Removes all copies, except for a training's files that later runs need."""
         folder = Path(self.folder)
         trainers = folder.glob(f"*/{node_ids.TRAINER}")
         kept = {path for each in trainers for path in finished.unpublished(each)}
@@ -146,7 +146,7 @@ class Copies:
 def of(artifacts: str, environ: Mapping[str, str]) -> Iterator[Copies | None]:
     """The local copies for a run; None if executors can open the root's files.
 
-    Copies are removed at the end of the block, and at its start those of killed runs.
+    Copies are removed at the end of the block; copies of killed runs, at its start.
 
     Args:
       artifacts: The folder of the pipeline's artifacts, in a root that is locked.
@@ -165,7 +165,7 @@ def of(artifacts: str, environ: Mapping[str, str]) -> Iterator[Copies | None]:
 
 
 def _remove_except(path: Path, kept: set[Path]) -> None:
-    """Removes a folder or file, but not what is in `kept`."""
+    """Removes a folder or file, except for the paths in `kept`."""
     if path in kept:
         return
     if not any(each.is_relative_to(path) for each in kept):
