@@ -28,15 +28,15 @@ FeatureSpec = Mapping[str, Any]
 
 
 class HyperparameterError(KeyError):
-    """A hyperparameter that the YAML does not have."""
+    """A hyperparameter that the YAML does not set."""
 
     def __str__(self) -> str:
-        """The message as it is; a KeyError quotes its argument."""
+        """The message, without the quotes that KeyError adds."""
         return str(self.args[0])
 
 
 class Hyperparameters(dict[str, Any]):
-    """`trainer.hyperparameters`; a missing one is named with the remedy."""
+    """Dict of `trainer.hyperparameters`; a missing key is an error with a remedy."""
 
     def __missing__(self, name: str) -> NoReturn:
         """Raises HyperparameterError."""
@@ -53,8 +53,8 @@ class TrainingContext:
 
     A model gets its features as a dict of name to tensor: `[batch, 1]` for a scalar
     feature, `[batch, *shape]` for others, a `tf.SparseTensor` for a feature of varying
-    length, a `tf.RaggedTensor` for one that `preprocessing_fn` returned ragged. The
-    label is `[batch, 1]`, or `[batch, classes]` if it is one-hot.
+    length, a `tf.RaggedTensor` for a feature that `preprocessing_fn` returns ragged.
+    The label is `[batch, 1]`, or `[batch, classes]` if it is one-hot.
 
     Example:
       ```python
@@ -80,8 +80,8 @@ class TrainingContext:
       global_batch_size: Rows of a step, over all replicas.
       seed: The seed; already set in TensorFlow, NumPy and Python.
       drops_last_batch: Whether a smaller batch at the end of a pass is left out.
-      is_chief: Whether this process's model is the one that is published.
-      training_step: The step that the masks of `dropout` follow.
+      is_chief: Whether this process's model is published.
+      training_step: The step counter, from which `dropout` draws its masks.
     """
 
     hyperparameters: Mapping[str, Any]
@@ -129,11 +129,11 @@ class TrainingContext:
         return tf.where(is_last, tf.cast(rest, tf.int64), self.global_batch_size)
 
     def dropout(self, rate: float, seed: int = 0) -> tf.keras.layers.Layer:
-        """A dropout layer whose masks survive a resume, see `dropout.Dropout`.
+        """A dropout layer with masks that survive a resume, see `dropout.Dropout`.
 
         Args:
           rate: Fraction of the values to drop, in [0, 1).
-          seed: Give each dropout layer of a model its own.
+          seed: Seed of the layer; must differ between the dropout layers of a model.
         """
         seed = self.seed * 1_000_003 + seed
         step, rows_of = self.training_step, self.rows_of_step
@@ -141,14 +141,14 @@ class TrainingContext:
 
     @property
     def per_replica_batch_size(self) -> int:
-        """Rows of a step that one replica gets."""
+        """Rows of a step on one replica, rounded down."""
         return self.global_batch_size // self.replicas
 
     def inputs(self, keras: Any = None) -> dict[str, tf.keras.KerasTensor]:
         """One `Input` per feature, of the shape and dtype of the data.
 
         Args:
-          keras: The package to make them with: `keras`, for a model of Keras 3; by
+          keras: The Keras package of the inputs: `keras` for a Keras 3 model; by
             default `tf.keras`.
         """
         keras = keras or tf.keras
@@ -160,9 +160,9 @@ class TrainingContext:
     ) -> tf.keras.layers.Layer:
         """An embedding of a feature with the ids of a vocabulary.
 
-        It has one row for each entry, each bucket of unknown keys, and for missing
-        values if they have an id, whatever numbers `preprocessing_fn` gives them. It
-        records the feature, so that a warm start moves rows with their entries.
+        The layer has one row for each entry, for each bucket of unknown keys, and for
+        missing values if they have an id. Ids may start at any number, e.g. -1. The
+        layer records the feature, so that a warm start moves rows with their entries.
 
         Example:
           ```python
@@ -172,21 +172,21 @@ class TrainingContext:
         Args:
           feature: Name of the feature: dense or ragged, int64.
           units: Size of a vector.
-          keras: As for `inputs`.
-          **arguments: Further arguments of Keras's `Embedding`, such as `name`.
+          keras: The Keras package of the layer, as for `inputs`.
+          **arguments: Further arguments of Keras's `Embedding`, e.g. `name`.
 
         Returns:
           A layer from ids `[batch, n]` to float32 `[batch, n, units]`.
 
         Raises:
-          UserError: The feature does not have the ids of a vocabulary.
+          UserError: The feature does not have the ids of one vocabulary.
         """
         keras = keras or tf.keras
         return embedding.layer(keras, feature, self.ids, units, **arguments)
 
     @functools.cached_property
     def ids(self) -> dict[str, FeatureIds]:
-        """What the values of each transformed feature mean, the label included."""
+        """The meaning of the values of each transformed feature and of the label."""
         # In another thread, because this one may be in the scope of a strategy.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(graph.ids_of, self.transform_output).result()

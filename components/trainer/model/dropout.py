@@ -1,4 +1,4 @@
-"""A dropout layer whose training can be resumed bit for bit."""
+"""A dropout layer that keeps a resumed training bit-exact."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NOT_ROWS = (
 class TrainingStep:
     """The step of a training, for layers that are made before its optimizer exists.
 
-    Layers may be made anywhere, also in `build` of another layer, or be called by a
-    function that no model tracks: all of one context share this object.
+    Layers may be made anywhere, e.g. in `build` of another layer, or be called by a
+    function that no model tracks. So all layers of one context share this object.
     """
 
     def __init__(self) -> None:
         self._model: tf.keras.Model | None = None
 
     def follow(self, model: tf.keras.Model) -> None:
-        """Counts by the optimizer of a model.
+        """Takes the step from the optimizer of a model.
 
         Args:
           model: The compiled tf-keras model that trains.
@@ -33,24 +33,24 @@ class TrainingStep:
         self._model = model
 
     def __call__(self) -> tf.Tensor:
-        """The updates that the optimizer has made, int64 scalar; 0 without a model."""
+        """Number of updates by the optimizer, int64 scalar; 0 without a model."""
         if self._model is None:
             return tf.constant(0, tf.int64)
         return tf.cast(self._model.optimizer.iterations, tf.int64)
 
 
 class Dropout(tf.keras.layers.Layer):
-    """Dropout whose mask is a function of seed, step and row.
+    """Dropout with a mask computed from seed, step and row.
 
-    Keras's Dropout keeps its random state in an operation that no checkpoint holds:
+    Keras's Dropout keeps its random state in an operation that no checkpoint stores:
     resumed training draws other masks, and two replicas draw other masks than one
     device. Here the mask of a global batch is drawn from (seed, optimizer step), and
-    each replica uses its own rows of it: the masks are equal after a resume and under
-    every synchronous strategy. Made by `TrainingContext.dropout`.
+    each replica uses its own rows of the mask. So masks are equal after a resume and
+    under every synchronous strategy. Made by `TrainingContext.dropout`.
 
     A step is an update of the optimizer, one for each batch. A model that accumulates
-    the gradients of several batches uses one mask for all of them, and if the last
-    batch is smaller, its result depends on the number of replicas.
+    the gradients of several batches uses one mask for all of them; if the last batch is
+    smaller, the result of such a model depends on the number of replicas.
 
     Input shape: `[rows, …]`, any floating dtype; output shape and dtype are the same.
     The first axis may also hold several entries for each row, row after row, as after
@@ -107,10 +107,10 @@ class Dropout(tf.keras.layers.Layer):
 def _place(
     rows: tf.Tensor, in_all: Callable[[], tf.Tensor]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where this replica's `rows` begin in the global batch, and the rows of all.
+    """The first row of this replica in the global batch, and the rows of all replicas.
 
-    A single replica has all rows: also under parameter servers, where the step does not
-    identify the batch, and in a call on a sample outside of a step.
+    A single replica has all rows. This includes parameter servers, where the step does
+    not identify the batch, and a call on a sample outside of a step.
     """
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:

@@ -1,8 +1,8 @@
 """Rejects settings of a model or callback that Keras accepts but silently ignores.
 
 Here an example has one label and no weight, and `fit` traces its step once, as the
-model was compiled. Whatever needs more would train without an error, but with other
-results than its author expects.
+model was compiled. Other settings, e.g. weighted metrics, would train without an error,
+but with unexpected results.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _WATCHED = ("trainable", "rate")
 
 
 def check_compiled(model: tf.keras.Model, where: str) -> None:
-    """Rejects arguments of `compile` that would have no effect.
+    """Rejects settings of a compiled model that would have no effect.
 
     Args:
       model: A compiled model.
       where: Name of the function that made it, for the message: `FILE: build_model`.
 
     Raises:
-      UserError: It has weighted metrics, though examples have no weights; or a layer's
-        `trainable` has changed since `compile`, which tf-keras undoes for `fit`.
+      UserError: The model has weighted metrics, but examples have no weights; or a
+        layer's `trainable` has changed since `compile`, which `fit` would ignore.
     """
     weighted = tf.nest.flatten(compiled.argument(model, "weighted_metrics") or [])
     if weighted and not keras3.is_overridden(model, "train_step"):
@@ -55,7 +55,7 @@ def judged_outputs(
 ) -> dict[int, tf.Tensor]:
     """The outputs that the loss is computed on, by their index among all outputs.
 
-    Warns if several outputs learn, or are measured against, the one label.
+    Warns if several outputs are trained on, or measured against, the same label.
 
     Args:
       model: A compiled model.
@@ -92,9 +92,9 @@ def judged_outputs(
 
 
 class Unchanged(TensorCallback):
-    """Fails if a callback changes something that a traced step no longer reads.
+    """Fails if a callback changes a setting that a traced step no longer reads.
 
-    Must come after the callbacks that it checks.
+    For example, `trainable` of a layer. Must come after the callbacks that it checks.
 
     Args:
       model: The compiled model, before training.
@@ -106,7 +106,7 @@ class Unchanged(TensorCallback):
         self._is_traced = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Checks `trainable`, which tf-keras has already fixed."""
+        """Checks `trainable`, which tf-keras has read in `compile`."""
         if not keras3.is_model(self.model):
             self._check(".trainable")
 
@@ -140,7 +140,7 @@ class Unchanged(TensorCallback):
 
 
 def _settings(model: tf.keras.Model) -> dict[str, Any]:
-    """The values that a traced step treats as constants, by the users' names."""
+    """Settings that a traced step treats as constants, e.g. `optimizer.beta_1`."""
     found: dict[str, Any] = {"model.optimizer": id(model.optimizer)}
     found["model.loss"] = id(model.loss)
     for layer in compiled.layers(model):
@@ -159,7 +159,7 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
 
 
 def by_output(model: tf.keras.Model, output: Any) -> dict[str, tuple[Any, Any]]:
-    """The loss of each output, None for none, and the output; by the output's name.
+    """The loss (or None) and the tensor of each output, by the output's name.
 
     Args:
       model: A compiled model.

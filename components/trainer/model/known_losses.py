@@ -1,4 +1,4 @@
-"""Losses of Keras whose requirements on outputs and labels are known."""
+"""Keras losses with known requirements on outputs and labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALIASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A loss of Keras: its name in snake case, and whether it takes logits."""
+    """A loss of Keras: name in snake case, e.g. `huber`; whether it takes logits."""
 
     name: str
     from_logits: bool

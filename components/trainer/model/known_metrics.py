@@ -31,8 +31,8 @@ def direction(model: Any, monitor: str) -> str | None:
       monitor: Name of a loss or metric in the logs, with or without `val_`.
 
     Returns:
-      `min` for losses; `min` or `max` for metrics of Keras's own classes, and for
-      functions of Keras; None for others, such as a mean of anything.
+      `min` for losses; `min` or `max` for Keras's own metrics, classes or functions;
+      None for others, e.g. a `Mean` that the model updates itself.
     """
     name = monitor.removeprefix("val_")
     metric = compiled.metric_of(model, name)

@@ -14,7 +14,7 @@ _WANTS_VARIETY = ("binary_crossentropy", "sparse_categorical_crossentropy")
 
 
 class LabelChecker:
-    """Checks labels; what it rejects is named with the ways out.
+    """Checks labels; each error names the label and the remedies.
 
     Args:
       where: Name of the function in errors: `FILE: build_model`.
@@ -35,7 +35,7 @@ class LabelChecker:
           labels: `[rows, k]`.
 
         Raises:
-          UserError: They are.
+          UserError: The labels are strings.
         """
         if labels.dtype == tf.string:
             raise UserError(
@@ -58,7 +58,7 @@ class LabelChecker:
           split: "training" or "evaluation".
 
         Raises:
-          UserError: A label is no class of the model.
+          UserError: A label is out of range, e.g. class 3 for a model of 3 units.
         """
         low, high = _range(labels)
         if loss.name == "sparse_categorical_crossentropy" and low < 0:
@@ -91,14 +91,15 @@ class LabelChecker:
             )
 
     def check_varies(self, loss: Loss, labels: tf.Tensor) -> None:
-        """Rejects labels that are all the same.
+        """Rejects classes that are all the same.
 
         Args:
-          loss: The model's loss.
-          labels: Those of all training examples, `[rows, k]`.
+          loss: The model's loss; others than binary and sparse categorical crossentropy
+            are not checked.
+          labels: The labels of all training examples, `[rows, k]`.
 
         Raises:
-          UserError: They are.
+          UserError: All labels are equal.
         """
         low, high = _range(labels)
         if low == high and loss.name in _WANTS_VARIETY:
@@ -119,7 +120,7 @@ class LabelChecker:
         )
 
     def _first(self, split: str) -> str:
-        """Where the first label stands that only this split has, if it is known."""
+        """Names the first label that only this split has; "" if unknown."""
         found = self._unseen() if split == "evaluation" else ""
         return f". Training has no {found}" if found else ""
 

@@ -1,4 +1,4 @@
-"""The learning rate for a larger batch: scaled, with a warm-up.
+"""Scales the learning rate for a larger batch, with a warm-up.
 
 Goyal et al., "Accurate, Large Minibatch SGD" (2017): for a batch that is k times as
 large, multiply the learning rate by k, reached linearly over the first steps.
@@ -21,14 +21,15 @@ _SCALES = {"none": lambda k: 1.0, "linear": lambda k: k, "sqrt": math.sqrt}
 
 
 class Scaled:
-    """A learning rate that rises from 0 to `factor` times its value, then follows it.
+    """A learning rate times `factor`, reached linearly over the warm-up steps.
 
     `_schedule` makes it a Keras schedule.
 
     Args:
       rate: The model's own rate: a number or a schedule.
-      factor: What the rate is multiplied by.
-      warm_up_steps: Steps in which the factor is reached; 0 for none.
+      factor: Multiplier of the rate.
+      warm_up_steps: Steps until the factor is reached, e.g. 1/4 of it in the first step
+        of 4; 0 for no warm-up.
     """
 
     def __init__(self, rate: Any, factor: float, warm_up_steps: int):
@@ -37,7 +38,7 @@ class Scaled:
         self._steps = warm_up_steps
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of a step, float32 scalar.
+        """The learning rate of a step, float32 scalar.
 
         Args:
           step: Step counted from 0, integer scalar.
@@ -60,13 +61,13 @@ class Scaled:
 def factor(settings: Settings, batch_size: int, replicas: int) -> float:
     """The factor for the model's own learning rate.
 
-    The rate was chosen for a batch of `base_batch_size` rows, by default for that of
-    one replica.
+    The rate belongs to a batch of `base_batch_size` rows, by default one replica's
+    batch. For example, linear scaling on 4 replicas gives 4 by default.
 
     Args:
       settings: The settings of the run.
       batch_size: Rows of a global batch.
-      replicas: Copies of the model that share it.
+      replicas: Copies of the model that share the batch.
     """
     base = settings.base_batch_size or batch_size / replicas
     return _SCALES[settings.scale_learning_rate](batch_size / base)
@@ -81,11 +82,11 @@ def scale(
       model: The compiled model.
       settings: The settings of the run.
       batch_size: Rows of a global batch.
-      replicas: Copies of the model that share it.
+      replicas: Copies of the model that share the batch.
 
     Raises:
-      UserError: The optimizer has no learning rate to scale, or follows a schedule
-        although a callback is to reduce its rate.
+      UserError: The optimizer has no learning rate to scale; or it follows a schedule,
+        but the callback `reduce_learning_rate` is set.
     """
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss

@@ -30,9 +30,9 @@ class ModelChecker:
 
     Args:
       where: Name of the function in errors: `FILE: build_model`.
-      folder: Folder of the user's code, to find their line in a traceback.
+      folder: Folder of the user's code, to find the user's line in a traceback.
       label: Name of the label.
-      strategy: Name of the strategy that the model trains under.
+      strategy: Name of the training's strategy.
       unseen: Returns a label of the evaluation split that training lacks, with its
         place; "" if none is known.
     """
@@ -53,10 +53,11 @@ class ModelChecker:
         self._outputs: Any = None  # of the model outside of any strategy
 
     def check_kind(self, model: Any) -> None:
-        """Rejects what `build_model` returned unless it is a compiled model.
+        """Rejects a result of `build_model` that is not a compiled model.
 
         Raises:
-          UserError: It is something else, or a Keras 3 model that cannot train here.
+          UserError: It is another object, e.g. None, or a model that is not compiled,
+            or a Keras 3 model under a strategy that does not support it.
         """
         if model is None:
             raise self._refusal("returned None. End it with `return model`.")
@@ -80,7 +81,7 @@ class ModelChecker:
         """Rejects inputs without a feature of the same name, shape and dtype.
 
         Raises:
-          UserError: An input does not fit, or the model has none.
+          UserError: An input does not fit, or a Sequential model has no input.
         """
         inputs = keras3.inputs_of(model)
         if isinstance(model, keras3.package_of(model).Sequential) and not inputs:
@@ -105,7 +106,7 @@ class ModelChecker:
         """Rejects a model or optimizer that was made outside of `strategy.scope()`.
 
         Raises:
-          UserError: It was.
+          UserError: A variable was made elsewhere, e.g. when the module was imported.
         """
         if not tf.distribute.has_strategy():
             return
@@ -171,11 +172,15 @@ class ModelChecker:
         Args:
           model: The compiled model.
           features: A sample batch of features.
-          output: What `outputs` returned for it.
+          output: The result of `outputs` for these features.
           labels: All available labels, `[rows, k]`; the first ones belong to the
             sample.
-          complete: Whether these are the labels of all training examples.
-          evaluated: The labels of the evaluation split, as far as they are known.
+          complete: Whether `labels` are the labels of all training examples.
+          evaluated: The labels of the evaluation split; None if unknown.
+
+        Raises:
+          UserError: The loss, a metric or the labels do not fit, or a setting of the
+            model would have no effect.
         """
         self._labels.check_kind(labels)
         effects.check_compiled(model, self._where)
@@ -310,7 +315,7 @@ def _last_activation(model: tf.keras.Model, place: int) -> str | None:
 
     Args:
       model: The model.
-      place: The output's index among all, flattened.
+      place: Index of the output among all outputs, flattened.
     """
     if not getattr(model, "outputs", None) or not getattr(model, "layers", None):
         return None

@@ -1,4 +1,4 @@
-"""Explains an out-of-memory error: what filled the memory, and what to do."""
+"""Explains an out-of-memory error: the failed allocation, and remedies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from strategos.components.trainer.model.context import TrainingContext
 
 @contextlib.contextmanager
 def explained(context: TrainingContext) -> Iterator[None]:
-    """Turns TensorFlow's error of a failed allocation into one with a remedy.
+    """Turns TensorFlow's error of a failed allocation into a UserError with a remedy.
 
     Args:
-      context: The facts of the run, for the message.
+      context: The training context, for the message.
 
     Raises:
       UserError: Memory ran out in the body.

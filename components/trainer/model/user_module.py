@@ -34,15 +34,16 @@ class UserModule:
     """The user's module: calls its functions and adds file and line to every error.
 
     Args:
-      spec: The training.
+      spec: The model, data and settings of the training.
       strategy: Name of the strategy.
 
     Attributes:
-      file: Path of its source.
+      file: Path of the module's source.
       run_fn: The user's own training loop, `run_fn(context)`, or None.
 
     Raises:
-      UserError: The module cannot be imported or lacks a function.
+      UserError: The module cannot be imported or lacks `build_model`; or its `run_fn`
+        takes other arguments than `context`, or does not suit the strategy.
     """
 
     def __init__(self, spec: WorkerSpec, strategy: str = "one_device"):
@@ -65,13 +66,14 @@ class UserModule:
         """Calls the user's `build_model`.
 
         Args:
-          context: The facts of the run.
+          context: The training context.
 
         Returns:
           A compiled model.
 
         Raises:
-          UserError: The function fails, or returns something else.
+          UserError: The function fails, or returns no compiled model, or a Keras 3
+            model under a strategy that does not support it.
         """
         # The same in each process, whatever has drawn numbers before.
         tf.keras.utils.set_random_seed(context.seed)
@@ -84,13 +86,13 @@ class UserModule:
         return model
 
     def callbacks(self, context: TrainingContext) -> list[Any]:
-        """Calls the user's `callbacks`, if the module has that function.
+        """Calls the user's `callbacks`; [] if the module has no such function.
 
         Args:
-          context: The facts of the run.
+          context: The training context.
 
         Raises:
-          UserError: The function fails, or returns something else than callbacks.
+          UserError: The function fails, or returns an object that is not a callback.
         """
         function = getattr(self._module, "callbacks", None)
         if function is None:
@@ -116,12 +118,12 @@ class UserModule:
         """Rejects a model or optimizer that was made outside of `build_model`.
 
         Args:
-          model: What `build_model` returned.
+          model: The result of `build_model`.
           distribution: The strategy of this process.
 
         Raises:
-          UserError: It was made elsewhere; or Keras 3 cannot train it on several
-            replicas.
+          UserError: The model or optimizer was made elsewhere, e.g. when the module was
+            imported; or Keras 3 cannot train the model on several replicas.
         """
         keras3_limits.check(
             model,
@@ -140,11 +142,11 @@ class UserModule:
         Creates all variables of its layers.
 
         Args:
-          model: What `build_model` returned.
+          model: The result of `build_model`.
           training: The training examples.
 
         Returns:
-          Tensors `[rows, …]`, flat or nested, of up to 64 rows.
+          Tensors `[rows, …]`, flat or nested, with up to 64 rows.
 
         Raises:
           UserError: An input does not fit its feature, or the model fails.
@@ -163,15 +165,16 @@ class UserModule:
         """Makes losses count as means or sums over the rows of several replicas.
 
         Args:
-          model: What `build_model` returned.
+          model: The result of `build_model`.
           outputs: The model's outputs on the first rows.
           training: The training examples.
 
         Returns:
-          Whether a loss is a sum: its value depends on the rows of a batch.
+          Whether a loss is a sum: its value depends on the number of rows in a batch.
+          False if the user's own loop trains.
 
         Raises:
-          UserError: A loss fails, or is neither of the two.
+          UserError: A loss fails, or is rejected by `losses.combine`.
         """
         if self.run_fn:  # the user's loop combines them
             return False
@@ -189,7 +192,7 @@ class UserModule:
         """Rejects a model that does not fit its data or its loss.
 
         Args:
-          model: What `build_model` returned.
+          model: The result of `build_model`.
           outputs: The model's outputs on the first rows.
           training: The training examples.
           evaluated: The examples to evaluate on.
@@ -216,7 +219,7 @@ class UserModule:
         """Turns an exception into a UserError with the user's file and line.
 
         Args:
-          what: What failed, for the message.
+          what: The failure, for the message, e.g. "training fails".
         """
         return blamed(what, self.file, self._spec.folder)
 
@@ -276,15 +279,16 @@ def check_together(file: str, strategy: str) -> None:
 def blamed(what: str, file: str, folder: str) -> Iterator[None]:
     """Turns an exception into a UserError with the user's file and line.
 
-    The loss of another process is not blamed on the user's code.
+    If another process is lost, the message does not blame the user's code.
 
     Args:
-      what: What failed, for the message.
+      what: The failure, for the message, e.g. "training fails".
       file: The user's module.
       folder: Folder of the user's code.
 
     Raises:
-      UserError: The body failed because of the user's code, model or data.
+      UserError: The body failed in the user's code, by the model or data, or because
+        another process did not answer.
     """
     try:
         yield

@@ -30,17 +30,17 @@ def explained(
     inputs: Mapping[str, Any],
     filling: Callable[[list[str]], str],
 ) -> Iterator[None]:
-    """Turns an error about a sparse or ragged tensor into one that names features.
+    """Turns an error about a sparse or ragged tensor into a UserError naming features.
 
     Args:
       where: Name of the user's function, for an error without a known line.
       folder: Folder of the user's code.
       features: Tensor or `tf.io` spec of each feature.
       inputs: `Input` of each feature that the model takes; empty if unknown.
-      filling: Says how sparse features become dense, by their names.
+      filling: Returns advice on making sparse features dense, given their names.
 
     Raises:
-      UserError: The body failed on such a tensor.
+      UserError: The body failed on a sparse or ragged tensor.
     """
     try:
         yield
@@ -59,7 +59,7 @@ def _advice(
     inputs: Mapping[str, Any],
     filling: Callable[[list[str]], str],
 ) -> str:
-    """The remedy for the features that an error may be about; "" if about none."""
+    """The remedy for the features that an error may concern; "" without such."""
     found: dict[str, str] = {}
     for word, kinds, remedy in (
         ("SparseTensor", _SPARSE, lambda names: f"{_fill(names)} {filling(names)}"),

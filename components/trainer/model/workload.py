@@ -1,4 +1,4 @@
-"""Reads what a `WorkerSpec` names: the examples, and the facts for `build_model`."""
+"""Reads the inputs of a `WorkerSpec`: examples, and the context of `build_model`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def training_split(
     """Reads the training examples; with `shard: files` only this worker's files.
 
     Args:
-      spec: The training.
-      cluster: All tasks, and which of them this process is.
+      spec: The model, data and settings of the training.
+      cluster: All tasks, and the task of this process.
       agreement: Sums values over the workers.
 
     Raises:
-      UserError: There are no examples, too few files, or no label in them.
+      UserError: No examples, fewer files than workers, a missing label, or another
+        number of rows than was written.
     """
     if spec.distribution.get("shard") != "files" or agreement.alone:
         return split(spec, spec.train_files, spec.train_rows)
@@ -54,12 +55,12 @@ def split(spec: WorkerSpec, files: tuple[str, ...], rows: int = 0) -> dataset.Sp
     """Reads the examples in `files`.
 
     Args:
-      spec: The training.
+      spec: The model, data and settings of the training.
       files: TFRecord files.
-      rows: Number of rows that were written to the files. Default: unknown.
+      rows: Number of rows that were written to the files; 0 (default) if unknown.
 
     Raises:
-      UserError: There are no examples, or no label in them, or not all of them.
+      UserError: No examples, a missing label, or another number of rows than `rows`.
     """
     limit = spec.settings.cache_limit
     found = dataset.read(files, _features(spec), spec.label, cache_limit=limit)
@@ -73,10 +74,10 @@ def context(
     """The argument of `build_model(context)`.
 
     Args:
-      spec: The training.
-      rows: Training examples of an epoch.
+      spec: The model, data and settings of the training.
+      rows: Number of training examples.
       replicas: Copies of the model that train together.
-      is_chief: Whether this process's model is the one that is published.
+      is_chief: Whether this process's model is published.
     """
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     feature_spec = transform_output.transformed_feature_spec()
@@ -121,6 +122,6 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
 
 
 def _seen_missing(spec: WorkerSpec) -> str:
-    """Where the label is missing, if it is a raw column."""
+    """Number of rows without the label and the first place; "" if unknown."""
     found = sparse_columns.load(spec.transform_graph).get(spec.label)
     return f": {found}" if found else ""

@@ -1,1 +1,1 @@
-"""What two builds of a model must have in common: their structure and answers."""
+"""Compares two builds of a model: their structure and their answers."""

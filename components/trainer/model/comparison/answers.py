@@ -1,4 +1,4 @@
-"""The answers of a model on a few rows, to be compared with those of its export."""
+"""Computes the answers of a model on a few rows, to compare them with its export."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Answers = dict[str, np.ndarray]
 """Output by name: `[rows, …]`."""
 
 TOLERANCES = {"float32": 1e-3, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 5e-2}
-"""Largest difference by the precision of the model, relative to the largest value.
+"""Largest allowed difference by the model's precision, relative to the largest value.
 
-Measured in float32 on a CPU between calls in Python, traced ones and other batches, of
-deep MLPs, convolutions, LSTMs and attention of both Kerases: at most 1.4e-6. The faults
-that this is to find change answers by more than 5e-3.
+Measured in float32 on a CPU between eager calls, traced calls and other batches, for
+deep MLPs, convolutions, LSTMs and attention of both Keras packages: at most 1.4e-6. The
+faults to be found change answers by more than 5e-3.
 """
 
 _ROWS_OF_OTHERS = 0.05  # of integers and strings: an argmax of equal values may flip
@@ -36,8 +36,8 @@ def of(
     Args:
       model: A built model.
       features: Tensors `[rows, …]` by feature.
-      strategy: The strategy of the model, whose tasks must all call this; by default
-        none.
+      strategy: The strategy of the model; all its tasks must call this function. None
+        for a model outside of any strategy.
     """
     given = keras3.taken(model, features)
     if strategy is None:
@@ -50,11 +50,11 @@ def of(
 
 
 def named(output: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
-    """The outputs of a model as the signatures of its export return them.
+    """Names the outputs of a model as the signatures of its export do.
 
     Args:
-      output: What the model returned.
-      names: Its names of outputs, if it has some.
+      output: The output of the model's call.
+      names: The model's `output_names`; None or empty without names.
 
     Returns:
       Tensors `[rows, …]` of rank 2 or more by name; floating ones as float32.
@@ -80,7 +80,7 @@ def write(
     Args:
       model: The trained model.
       features: Tensors `[rows, …]` by feature.
-      strategy: As for `of`.
+      strategy: The strategy of the model, see `of`.
       path: Prefix of the files with the weights, local.
     """
     first, second = (of(model, features, strategy) for _ in range(2))
@@ -95,7 +95,7 @@ def write(
 
 
 def read(path: str) -> Answers | None:
-    """Reads what `write` wrote; None if it wrote nothing.
+    """Reads the answers stored by `write`; None if there are none.
 
     Args:
       path: Prefix of the files with the weights, local.
@@ -107,7 +107,7 @@ def read(path: str) -> Answers | None:
 
 
 def tolerance(model: tf.keras.Model) -> float:
-    """The largest difference between two computations of one model: see `TOLERANCES`.
+    """The tolerance between two computations of one model, see `TOLERANCES`.
 
     Args:
       model: A built model.
@@ -120,11 +120,11 @@ def tolerance(model: tf.keras.Model) -> float:
 
 
 def difference(found: Answers, expected: Answers, allowed: float) -> str:
-    """Describes how answers differ; "" if they do not.
+    """Describes differences between answers; "" if there are none.
 
     Args:
       found: Answers of one model.
-      expected: Answers of the other, on the same rows.
+      expected: Answers of the other model, on the same rows.
       allowed: Tolerance, relative to the largest value of an output.
     """
     if found.keys() != expected.keys():

@@ -1,9 +1,9 @@
-"""The structure of a model, to be compared with that of another build of it.
+"""Describes the structure of a model, to compare two builds of it.
 
 `build_model` is called in each task of a gang, after a restart, for the export and for
 a warm start, and weights are paired by structure. Two builds that differ only in the
-order of equal layers have variables of the same shapes: compared by shapes alone, they
-would exchange weights silently.
+order of equal layers have variables of the same shapes: if only shapes were compared,
+these layers would exchange weights silently.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def write(model: tf.keras.Model, path: str) -> None:
 
 
 def read(path: str) -> Structure | None:
-    """Reads what `write` wrote.
+    """Reads the structure of a model beside its weights.
 
     Args:
       path: Prefix of the files with the weights.
 
     Returns:
-      The structure; None if the weights are from before structures were written.
+      The structure; None if a version that wrote no structures wrote the weights.
     """
     if not gfile.exists(_file(path)):
         return None
@@ -93,8 +93,8 @@ def difference(ours: Structure, theirs: Structure | None) -> str:
     """Describes the first difference between two structures; "" if there is none.
 
     Args:
-      ours: Of the model here.
-      theirs: Of the model to compare with; None if unknown, which differs from nothing.
+      ours: The structure of the model here.
+      theirs: The structure of the other model; None if unknown: no difference.
     """
     if theirs is None:
         return ""
@@ -111,13 +111,13 @@ def check(ours: Structure, theirs: Structure | None, here: str, there: str) -> N
     """Rejects two builds of a model that differ.
 
     Args:
-      ours: Of one build.
-      theirs: Of the other; None if unknown.
-      here: Where or what for the first one was built, for the message.
-      there: The same of the other.
+      ours: The structure of the first build.
+      theirs: The structure of the second build; None if unknown.
+      here: Place or purpose of the first build, for the message, e.g. "for the export".
+      there: Place or purpose of the second build.
 
     Raises:
-      UserError: They differ.
+      UserError: The structures differ.
     """
     differing = difference(ours, theirs)
     if differing:
@@ -128,13 +128,13 @@ def check(ours: Structure, theirs: Structure | None, here: str, there: str) -> N
 
 
 def check_warm_start(model: tf.keras.Model, path: str, *, resized: bool) -> None:
-    """Rejects a model that differs from the one whose weights it has started from.
+    """Rejects a model that differs from the earlier model of its warm start.
 
     Args:
       model: The model that `build_model` makes now.
-      path: Prefix of the files with the weights.
-      resized: Whether sizes may differ, because rows of tables were moved; they have
-        been compared by then.
+      path: Prefix of the files with the earlier model's weights.
+      resized: Whether to ignore sizes: rows of tables were moved, and `warm_start` has
+        already compared sizes.
 
     Raises:
       UserError: The models differ.
@@ -156,12 +156,12 @@ def check_warm_start(model: tf.keras.Model, path: str, *, resized: bool) -> None
 def check_tasks(
     model: tf.keras.Model, agreement: Agreement, cluster: ClusterSpec
 ) -> None:
-    """Rejects a model that differs between the tasks of a gang; all must call it.
+    """Rejects a model that differs between the tasks of a gang; all must call this.
 
     Args:
       model: The built model of this task.
       agreement: Sums values over the tasks.
-      cluster: All tasks, and which of them this process is.
+      cluster: All tasks, and the task of this process.
 
     Raises:
       UserError: A task has built another model.
@@ -184,7 +184,7 @@ def _file(path: str) -> str:
 
 
 def _digest(text: bytes) -> Iterator[int]:
-    """Numbers that float64 holds exactly."""
+    """A hash of `text` as numbers that float64 represents exactly."""
     hashed = hashlib.sha256(text).digest()
     return (int.from_bytes(hashed[i : i + 4], "big") for i in range(0, 16, 4))
 
@@ -192,7 +192,7 @@ def _digest(text: bytes) -> Iterator[int]:
 def _exchanged(
     values: Sequence[float], agreement: Agreement, own: int
 ) -> list[tuple[float, ...]]:
-    """The values of each task, which all give equally many."""
+    """Gathers the values of all tasks; each task passes equally many."""
     size = len(values)
     places = np.zeros([agreement.workers, size])
     places[own] = values
@@ -201,7 +201,7 @@ def _exchanged(
 
 
 def _layer(layer: Any) -> str:
-    """Class, function, activation and own variables of a layer."""
+    """Class, function, activation, own variables, e.g. `Dense relu float32[8, 4]`."""
     parts = [type(layer).__name__]
     for attribute in ("symbol", "activation"):  # `symbol`: of tf-keras's TFOpLambda
         value = getattr(layer, attribute, None)
@@ -215,14 +215,14 @@ def _layer(layer: Any) -> str:
 
 
 def _own_variables(layer: Any) -> list[Any]:
-    """The variables of a layer that are no sublayer's and no metric's."""
+    """The variables of a layer itself, without its sublayers and metrics."""
     parts = [*compiled.layers(layer)[1:], *(getattr(layer, "metrics", None) or ())]
     others = {id(variable) for part in parts for variable in compiled.variables(part)}
     return [each for each in compiled.weights(layer) if id(each) not in others]
 
 
 def _calls(layer: Any, names: Mapping[int, str]) -> Structure:
-    """The calls in a layer that is a functional model.
+    """The calls of layers in a functional model, e.g. `Dense(Concatenate#2)`.
 
     Args:
       layer: A layer or model.
@@ -256,7 +256,7 @@ def _without_sizes(structure: Structure) -> Structure:
 
 
 def _from_difference(one: str, other: str) -> tuple[str, str]:
-    """Two texts, the long ones cut to the surroundings of the first difference."""
+    """Cuts two long texts to the surroundings of their first difference."""
     pairs = enumerate(zip(one, other, strict=False))
     common = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
     begin = one.rfind(" ", 0, common) + 1 if common > _SHOWN else 0

@@ -1,1 +1,1 @@
-"""A model on several replicas: its losses, its rows, and what each has for itself."""
+"""A model on several replicas: its losses, uneven batches, values of each replica."""

@@ -1,4 +1,4 @@
-"""What Keras 3 does not do on several replicas: rejected before the first step."""
+"""Limits of Keras 3 on several replicas: rejected before the first step."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ELSEWHERE += "`tf.keras`"
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """Something that Keras 3 does not do on several replicas.
+    """A feature that Keras 3 does not support on several replicas.
 
     Attributes:
-      applies: Whether a compiled model asks for it, under the settings of the run.
-      what: What the model or the settings have, for the message.
-      why: What Keras 3 would do.
-      remedy: What to do besides `_ELSEWHERE`.
-      in_fit: Whether it matters to Keras's `fit` only, not to the user's own loop.
+      applies: Returns whether a compiled model uses it, under the settings of the run.
+      what: The feature, for the message, e.g. "scales its loss (float16)".
+      why: The behavior of Keras 3, e.g. "fails in the first step".
+      remedy: A remedy besides `_ELSEWHERE`.
+      in_fit: Whether it affects Keras's `fit` only, not the user's own loop.
     """
 
     applies: Callable[[Any, Settings], bool]
@@ -82,7 +82,7 @@ LIMITS = (
 def check(
     model: Any, settings: Settings, replicas: int, where: str, *, own_loop: bool
 ) -> None:
-    """Rejects a Keras 3 model that asks for one of `LIMITS` on several replicas.
+    """Rejects a Keras 3 model that uses one of `LIMITS` on several replicas.
 
     Args:
       model: A compiled model of either Keras.
@@ -92,7 +92,7 @@ def check(
       own_loop: Whether the user's loop trains instead of `fit`.
 
     Raises:
-      UserError: It does.
+      UserError: The model uses one of `LIMITS`.
     """
     if replicas == 1 or not keras3.is_model(model):
         return

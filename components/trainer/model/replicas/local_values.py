@@ -1,4 +1,4 @@
-"""What each replica of a model has for itself: moving averages, values of its rows."""
+"""Values that differ between replicas: moving averages, and logs of their rows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Step = Callable[[Any], Any]
 
 
 def average(model: tf.keras.Model) -> None:
-    """Sets the variables that replicas update separately to what a checkpoint holds.
+    """Sets variables that replicas update separately to their values in a checkpoint.
 
     The moving averages of a plain BatchNormalization differ between replicas. A
-    checkpoint and the export have their mean, so evaluation must use the mean, too. It
-    changes nothing else: averages are linear, and training does not read them. A
-    checkpoint of Keras 3 has the values of the first replica: average before it, too.
+    checkpoint and the export have their mean, so evaluation must use the mean, too.
+    Training is not affected: moving averages are linear, and no step reads them. A
+    checkpoint of Keras 3 has the values of the first replica: call this before saving.
 
     Args:
       model: A model, outside of a step; all workers must call this together.
@@ -44,9 +44,9 @@ def average(model: tf.keras.Model) -> None:
 
 
 def of_first(function: Callable[[], Any]) -> Any:
-    """Calls a function on each replica of this process, and returns what one returns.
+    """Calls a function on each replica of this process; returns the first's result.
 
-    On a replica, moving averages are read without an exchange between workers.
+    On a replica, moving averages are read without communication between workers.
 
     Args:
       function: Returns tensors in any structure.
@@ -56,11 +56,11 @@ def of_first(function: Callable[[], Any]) -> Any:
 
 
 def report_means(model: tf.keras.Model) -> None:
-    """Makes `fit` report values of the model's own steps as means over all replicas.
+    """Makes `fit` report values of a model's own steps as means over all replicas.
 
-    tf-keras sums what the replicas return. Metrics have the same value on all of them;
-    other values, such as the norm of a gradient, belong to the rows of one replica:
-    they become the mean over the rows of the global batch.
+    tf-keras sums the logs of the replicas. Metrics have the same value on each replica.
+    Other values, e.g. the norm of a gradient, belong to the rows of one replica: they
+    become means over the rows of the global batch.
 
     Args:
       model: A compiled tf-keras model, before its first step.

@@ -1,9 +1,9 @@
-"""How a loss combines the rows of a batch, and what that means on several replicas.
+"""Makes losses that are means or sums over rows correct on several replicas.
 
 Keras divides the loss of each replica by the number of replicas, which is right for a
-mean over rows. A sum, such as `tf.nn.compute_average_loss(…, global_batch_size=64)`,
-would be divided once too often, gradients included; a loss that compares rows depends
-on which of them a replica has. The code of a loss does not show what it is, so it is
+mean over rows. A sum, e.g. `tf.nn.compute_average_loss(…, global_batch_size=64)`, would
+be divided once too often, gradients included. A loss that compares rows depends on the
+rows that a replica has. The code of a loss does not show its kind, so the loss is
 computed on a few rows and on their halves.
 """
 
@@ -22,7 +22,7 @@ from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.replicas import local_values
 
 SAYS = "loss_over_replicas"
-"""Attribute by which a model says what its losses are over rows: `mean` or `sum`."""
+"""Attribute of a model that declares its losses over rows to be `mean` or `sum`."""
 
 _TOLERANCE = 1e-3
 _ADDS_UP = (
@@ -47,7 +47,7 @@ def combine(
     labels: tf.Tensor,
     where: str,
 ) -> bool:
-    """Makes each loss count as a mean or a sum over rows, as it is.
+    """Finds whether each loss is a mean or a sum over rows, and makes it count as such.
 
     Call it for a model of several replicas before its first loss. A `train_step` of the
     model's own usually computes the compiled losses, too.
@@ -60,11 +60,12 @@ def combine(
       where: Name of the function that made the model, for messages.
 
     Returns:
-      Whether a loss is a sum: its value depends on the rows of a batch.
+      Whether a loss is a sum: its value depends on the number of rows in a batch.
 
     Raises:
-      UserError: A loss is neither of the two and the model does not say how to take it,
-        or it is a sum that cannot be replaced.
+      UserError: A loss is neither a mean nor a sum and the model does not declare it,
+        e.g. a loss that compares rows; the losses of `add_loss` are a sum; the declared
+        kind is unknown; or a loss of a Keras 3 model is a mean.
     """
     losses = effects.by_output(model, outputs)
     reductions = {getattr(loss, "reduction", None) for loss, _ in losses.values()}
@@ -98,7 +99,7 @@ class _Probe:
     def kinds(
         self, losses: Mapping[str, tuple[Any, tf.Tensor]], labels: tf.Tensor
     ) -> dict[int, str]:
-        """`rows`, `mean` or `sum` of each loss of the user's, by its id."""
+        """The kind of each loss of the user's by its id: `rows`, `mean` or `sum`."""
         found = {}
         for name, (loss, output) in losses.items():
             if loss is None or keras3.is_of_keras(loss) or isinstance(loss, str):
@@ -121,10 +122,13 @@ class _Probe:
         return self._said(f"the loss of the output `{name}`")
 
     def check_added(self, features: Mapping[str, Any]) -> None:
-        """Checks what layers give to `add_loss`, which Keras takes as means over rows.
+        """Checks the losses of `add_loss`, which Keras takes as means over rows.
 
         Args:
           features: The features of the sample.
+
+        Raises:
+          UserError: They are a sum, or neither a mean nor a sum.
         """
 
         def added(part: slice) -> tf.Tensor:
@@ -158,7 +162,7 @@ class _Probe:
 
 
 def _judged(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> str | None:
-    """`rows`, `mean` or `sum`; None for none of them."""
+    """The kind of a loss, `rows`, `mean` or `sum`, from its values; None if unknown."""
     if whole.ndim and first.shape != whole.shape:
         by_row = np.concatenate([first, second])
         same = by_row.shape == whole.shape and _close(by_row, whole)
@@ -173,22 +177,25 @@ def _close(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _function_of(loss: Any) -> Judge:
-    """What computes a loss before Keras combines its rows, if anything is before."""
+    """The function that computes a loss before Keras combines its rows.
+
+    The loss itself if Keras does not combine its rows.
+    """
     if not hasattr(loss, "call") or compiled.has_own_call(loss):
         return loss
     return loss.call
 
 
 def _counted(loss: Any, kind: str | None) -> Any:
-    """The loss with values that Keras combines to that of the whole batch.
+    """Scales a loss so that Keras combines the replicas' values correctly.
 
-    Keras divides by the replicas what it takes for a mean, and measures the mean of the
-    replicas' values, weighted by their rows. What it takes for a sum it adds up, and
-    measures times the number of replicas: right if all have equally many rows.
+    Keras divides a loss by the number of replicas, and logs the mean of the replicas'
+    values, weighted by their rows. It adds up a loss with the reduction `sum`, and logs
+    the value times the number of replicas: right if all have equally many rows.
 
     Args:
       loss: The loss as given.
-      kind: `rows`, `mean` or `sum`; None for one of Keras.
+      kind: `rows`, `mean` or `sum`; None for a loss of Keras.
     """
     adds_up = getattr(loss, "reduction", None) == "sum"
     if not adds_up and kind != "sum":
@@ -213,8 +220,8 @@ def changed(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
     """A loss or metric that changes the values of a given one.
 
     Args:
-      loss: A function, a callable object or a `Loss`; anything else, such as a name, is
-        returned as it is.
+      loss: A function, a callable object or a `Loss`; anything else, e.g. a name, is
+        returned unchanged.
       by: Returns the new value, given the value and the labels.
     """
     if isinstance(loss, tf.keras.losses.Loss):  # not in place: it may be shared

@@ -1,4 +1,4 @@
-"""Batches that the replicas cannot share evenly: the last of an epoch, or all.
+"""Weights rows equally in batches that replicas cannot share evenly.
 
 The N rows of a batch are split among R replicas as evenly as possible, n each. Keras
 averages the loss over the rows of a replica and then over the replicas; if the n
@@ -40,7 +40,7 @@ def settle(
 
     Args:
       model: The compiled model; its loss and metrics are changed in place.
-      context: The facts of this run.
+      context: The training context.
       settings: The settings of the run.
       strategy: Name of the strategy.
       own_loop: Whether the user's loop trains instead of `fit`, and weights rows
@@ -77,9 +77,11 @@ def settle(
 
 
 def evaluation_batch(rows: int, batch_size: int, replicas: int) -> int:
-    """Rows of a batch, near `batch_size`, so that each replica has some in the last.
+    """Chooses a batch size for evaluation so that the last batch feeds all replicas.
 
     A mean over no rows is NaN. The batch size does not change the result of evaluation.
+    For example, for 20 rows on 8 replicas: batches of 18 leave 2 rows, batches of 12
+    leave 8.
 
     Args:
       rows: Rows of the evaluation split.
@@ -106,7 +108,7 @@ def evaluation_batch(rows: int, batch_size: int, replicas: int) -> int:
 def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
     """Weights each row equally in the loss of batches that are split unevenly.
 
-    Only for a model with Keras's own `train_step` and `compute_loss`.
+    The model must have Keras's own `train_step` and `compute_loss`.
     """
     replicas = context.replicas
     rest = context.rows_per_epoch % context.global_batch_size
@@ -132,8 +134,8 @@ def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
 def _skip_no_rows(model: tf.keras.Model) -> None:
     """Keeps a replica without rows out of loss and metrics: a mean over no rows is NaN.
 
-    Keras's own losses and metrics are 0 for no rows; the user's functions and losses,
-    and losses that layers add, may be such means.
+    Keras's own losses and metrics are 0 for no rows. The user's functions and losses,
+    and losses that layers add, may be NaN.
     """
     whole = model.compiled_loss
     compiled.replace_losses(model, lambda loss: losses.changed(loss, _for_each_row))
@@ -149,18 +151,18 @@ def _skip_no_rows(model: tf.keras.Model) -> None:
 
 
 def _for_each_row(value: tf.Tensor, labels: Any) -> tf.Tensor:
-    """A scalar as a vector, which is empty if there are no rows."""
+    """Converts a scalar to a vector of length 1, or 0 if there are no rows."""
     return value if value.shape.rank else tf.reshape(value, [1])[: rows_of(labels)]
 
 
 def _for_each_row_of(metric: Any) -> Any:
-    """A metric, changed if it is a function: others accumulate themselves."""
+    """Changes a metric that is a function; metric objects accumulate themselves."""
     is_function = inspect.isroutine(metric)
     return losses.changed(metric, _for_each_row) if is_function else metric
 
 
 def _penalty(model: tf.keras.Model) -> tf.Tensor:
-    """The model's regularization losses, which depend on weights, not on rows.
+    """The sum of the model's regularization losses, which do not depend on rows.
 
     Other losses that layers add are means over rows, and are weighted as such.
     """
@@ -171,7 +173,7 @@ def _penalty(model: tf.keras.Model) -> tf.Tensor:
 def _obstacle(
     model: tf.keras.Model, settings: Settings, without_rows: bool
 ) -> str | None:
-    """Why batches that are split unevenly cannot be trained on, or None."""
+    """The reason why a model cannot train on unevenly split batches, or None."""
     if (settings.steps_per_execution or 1) > 1:
         # Within one execution a collective keeps the shapes of its first step.
         return "there are several steps per execution under several replicas"

@@ -1,1 +1,1 @@
-"""Tables of a model: variables whose rows belong to values of a feature."""
+"""Tables of a model: variables with rows for values of a feature, e.g. embeddings."""

@@ -1,7 +1,7 @@
-"""Which rows of a kernel belong to the columns of which feature of numbers.
+"""Finds the rows of kernels that belong to the columns of numeric features.
 
-A model that joins its features by itself may take them in another order than before,
-with no change of any size.
+A model that concatenates its features may take them in another order than the earlier
+model, without any change of size.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PREFIX = "columns of "
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where the columns of a feature meet a kernel.
+    """The rows of a kernel for the columns of a feature.
 
     Attributes:
       table: Index of the kernel among the model's tables.
       feature: Name of the feature.
-      name: Name of its columns in `Positions.ids`.
-      axis: Axis of the kernel.
-      offset: The row of the first column.
+      name: Name of the feature's columns in `Positions.ids`.
+      axis: Axis of the kernel along which the rows are.
+      offset: Row of the first column.
       size: Number of columns.
     """
 
@@ -42,11 +42,11 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class Positions:
-    """Where columns of features meet kernels.
+    """The rows of all kernels for the columns of all features.
 
     Attributes:
-      found: Each feature with each kernel.
-      ids: The columns of each feature, as entries in their order.
+      found: One position for each pair of feature and kernel.
+      ids: The columns of each feature as entries, in order; by `Position.name`.
     """
 
     found: Sequence[Position]
@@ -54,7 +54,7 @@ class Positions:
 
 
 def find(forward: Forward) -> Positions:
-    """Finds the features whose columns each meet one row of a kernel.
+    """Finds features with one row of a kernel for each of their columns.
 
     Args:
       forward: The traced call of the model.
@@ -90,7 +90,7 @@ def find(forward: Forward) -> Positions:
 
 
 def feature_of(name: str) -> str | None:
-    """The feature that a name in `Positions.ids` stands for; None for other names."""
+    """The feature of a name in `Positions.ids`; None for other names."""
     return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
 
 

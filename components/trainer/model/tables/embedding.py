@@ -23,14 +23,14 @@ def layer(
     """Makes an embedding with one row for each id of a feature.
 
     Args:
-      keras: The package to make it with.
+      keras: The Keras package of the layer.
       feature: Name of the feature.
       known: The meaning of the values of each feature.
       units: Size of a vector.
       **arguments: Further arguments of Keras's `Embedding`.
 
     Raises:
-      UserError: The feature does not have the ids of a vocabulary.
+      UserError: The feature does not have the ids of one vocabulary.
     """
     ids = known.get(feature)
     if ids is None or ids.entries is None or ids.is_one_hot:
@@ -54,7 +54,7 @@ def layer(
 @functools.cache
 def _class(keras: Any) -> type:
     class FeatureEmbedding(keras.layers.Embedding):
-        """An embedding whose row 0 belongs to a feature's least id."""
+        """An embedding with row 0 for a feature's least id."""
 
         def __init__(self, feature: str, offset: int, *args: Any, **kwargs: Any):
             super().__init__(*args, **kwargs)

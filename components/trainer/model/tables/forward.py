@@ -1,4 +1,4 @@
-"""The traced call of a model: where a variable meets what is computed from features.
+"""Traces the call of a model to find operations on both variables and features.
 
 Only the first layers count: a path from a feature to a variable's operation ends at the
 first variable that it meets.
@@ -25,7 +25,7 @@ from strategos.components.transformed import feature_ids
 from strategos.components.transformed.feature_ids import FeatureIds
 
 UNKNOWN = -1
-"""Axis of rows that are not known."""
+"""Stands for an unknown axis."""
 
 _PASSING = frozenset({"ReadVariableOp", "Identity", "Cast"})
 _ADDING = frozenset({"AddV2", "Add", "Sub", "BiasAdd", "AddN"})
@@ -38,14 +38,14 @@ _PRODUCTS = {"MatMul": "transpose_b"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Use:
-    """An operation on a variable and on a tensor that is computed from features.
+    """An operation on a variable and a tensor computed from features, e.g. a MatMul.
 
     Attributes:
       table: Index of the variable among the model's tables.
       op: The operation.
-      place: Which of the operation's inputs `operand` is.
+      place: Index of `operand` among the operation's inputs.
       operand: The tensor.
-      sources: The features, or look-ups of the model, that it is computed from.
+      sources: The features, or look-ups of the model, from which `operand` is computed.
     """
 
     table: int
@@ -61,7 +61,7 @@ class Use:
           width: Size of the operand's last axis.
 
         Returns:
-          The axis; `UNKNOWN` if the operation is none that is known here.
+          The axis; `UNKNOWN` for other operations than products, or if it is ambiguous.
         """
         other = self.op.inputs[1 - self.place] if self.place < 2 else None
         shape = [] if other is None else other.shape.as_list()
@@ -84,7 +84,7 @@ class Forward:
 
     Attributes:
       uses: All uses of variables in first layers.
-      lookups: Keys and values of the look-ups that the model itself does, by name.
+      lookups: Keys and ids of the look-ups in the model, by name.
     """
 
     def __init__(self, model: tf.keras.Model, features: Mapping[str, Any]):
@@ -112,16 +112,16 @@ class Forward:
     def computed(
         self, source: str, values: Sequence[Any]
     ) -> list[dict[Use, np.ndarray]]:
-        """The operands of all uses, for each of several values of one source.
+        """Computes the operands of all uses for each of several values of one source.
 
-        All other features, and what depends on variables, stay as they are.
+        All other features, and tensors computed from variables, keep their values.
 
         Args:
           source: A feature or a look-up of the model.
           values: For a feature, tensors like its own; for a look-up, ids.
 
         Returns:
-          Arrays by use; {} for a value that an operation rejects.
+          For each value, arrays by use; {} for a value that an operation rejects.
         """
         if source in self._lookup_outputs:
             return [self._evaluated({}, {source: value}) for value in values]
@@ -130,14 +130,14 @@ class Forward:
     def columns_changed(
         self, columns: Sequence[tuple[str, int]]
     ) -> list[dict[Use, set[int]]]:
-        """The columns of operands that change with single columns of features.
+        """Finds the columns of operands that change with single columns of features.
 
         Args:
-          columns: Features `[rows, n]`, each with the index of one of their columns.
+          columns: Pairs of a feature `[rows, n]` and the index of one of its columns.
 
         Returns:
-          For each of them the changed columns of each operand that is a matrix with as
-          many rows as the features have.
+          For each pair, the changed columns by use. Only operands that are matrices
+          with as many rows as the features are compared.
         """
         first = self._evaluated({})
         found: list[dict[Use, set[int]]] = []
@@ -163,9 +163,9 @@ class Forward:
     def _evaluated(
         self, changed: Mapping[str, Any], looked_up: Mapping[str, Any] | None = None
     ) -> dict[Use, np.ndarray]:
-        """The operands with other features, and with other results of look-ups.
+        """Computes the operands for changed features and changed results of look-ups.
 
-        Empty if an operation rejects them.
+        Returns {} if an operation rejects the values.
         """
         part, flat = self._part
         kept = flat[len(self._values) :]
@@ -182,9 +182,10 @@ class Forward:
 
     @functools.cached_property
     def _part(self) -> tuple[Any, list[Any]]:
-        """The function from features, and from what is kept, to operands; its inputs.
+        """The function that computes the operands, and the values of its inputs.
 
-        Kept is what operands get from variables, and the values of look-ups.
+        The inputs are the features, then the kept tensors: tensors computed from
+        variables, and the results of look-ups.
         """
         operands = [use.operand for use in self.uses]
         kept = [*self._boundaries(operands), *self._lookup_outputs.values()]
@@ -193,11 +194,11 @@ class Forward:
         return part, [*self._values, *known]
 
     def columns(self) -> list[tuple[int, int, int]]:
-        """The variables with a part of their own for each column of an output.
+        """Finds variables with a slice for each column of an output, e.g. its bias.
 
         Returns:
-          Of each its table, its axis and the number of columns. The axis is -1 if an
-          operation between it and the output may exchange columns.
+          Tuples of table, axis and number of columns. The axis is -1 if an operation
+          may exchange columns; then each table with an axis of that size is listed.
         """
         found = []
         for output in tf.nest.flatten(self._trace.graph.structured_outputs):
@@ -234,7 +235,7 @@ class Forward:
         return found if is_known else [(x, -1, width) for x in self._of_size(width)]
 
     def _of_size(self, width: int) -> list[int]:
-        """The tables with an axis of some size."""
+        """Indices of the tables with an axis of size `width`, ascending."""
         found = (
             table
             for tensor, table in self._held.items()
@@ -259,7 +260,7 @@ class Forward:
         return found
 
     def _follow(self, handles: Mapping[int, int]) -> None:
-        """Goes through the graph, each operation after those that it depends on."""
+        """Finds uses and look-ups, going through operations in topological order."""
         graph = self._trace.graph
         captured = {id(inner): outer for outer, inner in graph.captures}
         held = {  # tensors that are a variable, or its value
@@ -307,7 +308,7 @@ class Forward:
     def _lookup(
         self, op: tf.Operation, table: Any, sources: frozenset[str]
     ) -> frozenset[str]:
-        """Adds a look-up of the model as a source of its own."""
+        """Adds a look-up in the model as a source; returns the sources of its ids."""
         kinds = [op.get_attr(name) for name in ("Tin", "Tout")]
         if table is None or not kinds[1].is_integer:
             return sources
@@ -324,7 +325,7 @@ class Forward:
 
 
 def differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where two arrays differ; NaN equals itself."""
+    """Mask of the places at which two arrays differ; NaN equals NaN."""
     return (one != other) & ((one == one) | (other == other))
 
 
@@ -335,7 +336,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def _handles(model: tf.keras.Model) -> dict[int, int]:
-    """The index of its table by the `id` of the handle of each variable here."""
+    """Indices of tables by the `id` of the handle of each local variable."""
     strategy = tf.distribute.get_strategy()
     found = {}
     for index, table in enumerate(

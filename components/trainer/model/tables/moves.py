@@ -1,4 +1,4 @@
-"""Where the rows of an earlier model's table belong in the table of a new model."""
+"""Moves the rows of an earlier model's table to their places in a new model's table."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Rows of a table that take earlier values; the others keep their own.
+    """The rows of a table that take earlier values; other rows keep new values.
 
     Attributes:
-      rows: By axis, the rows in the new table, int64[n], and for each of them its row
-        in the earlier table, int64[n].
-      entries: How many entries of vocabularies have rows.
-      kept: How many of these take earlier values.
+      rows: By axis, the rows in the new table, int64[n], and the row of each in the
+        earlier table, int64[n].
+      entries: Number of rows for entries of vocabularies.
+      kept: Number of these rows that take earlier values.
     """
 
     rows: Mapping[int, tuple[np.ndarray, np.ndarray]]
@@ -34,23 +34,23 @@ class Move:
 
 
 def changed(new: FeatureIds | None, old: FeatureIds | None) -> bool:
-    """Whether the values of a feature mean something else than they did."""
+    """Whether the meaning of a feature's values differs from the earlier model's."""
     return new is None or old is None or new.digest != old.digest
 
 
 def comparable(
     index: int, then: int, tables: Tables, earlier: Tables
 ) -> tuple[list[Relation], list[Relation]]:
-    """The relations of a table and of an earlier one.
+    """The comparable relations of a table and of an earlier table.
 
-    Those of numbers depend on the rows that they are found with: one of a feature that
-    both models take is left out if only one of the two has it.
+    A relation of numeric columns may be missed, depending on the sample rows. So it is
+    left out if both models take its feature but only one of the tables has it.
 
     Args:
-      index: The table.
-      then: The earlier table.
-      tables: What rows mean now.
-      earlier: What rows meant.
+      index: Index of the table.
+      then: Index of the earlier table.
+      tables: The meaning of rows now.
+      earlier: The meaning of rows in the earlier model.
     """
     both = tables.relations[index], earlier.relations[then]
     common = set.intersection(*({x.source for x in each} for each in both))
@@ -73,14 +73,14 @@ def find(
     earlier_ids: Ids,
     sizes: tuple[Sequence[int], Sequence[int]],
 ) -> Move | None:
-    """Finds where rows belong; None if they cannot be assigned.
+    """Finds the new places of rows; None if they cannot be assigned.
 
     Args:
-      relations: Those of the new table.
-      earlier: Those of the earlier table.
-      ids: The meaning of values now.
-      earlier_ids: The meaning of values then.
-      sizes: The shapes of the new and the earlier table.
+      relations: Relations of the new table.
+      earlier: Relations of the earlier table.
+      ids: The meaning of values now, by feature.
+      earlier_ids: The meaning of values in the earlier model, by feature.
+      sizes: Shapes of the new and the earlier table.
     """
     now, then = ({x.source: x for x in each} for each in (relations, earlier))
     if not now.keys() & then.keys():
@@ -107,10 +107,10 @@ def find(
 
 
 def apply(move: Move, new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """The new table with the earlier values of its rows.
+    """Returns a copy of the new table with the earlier values of moved rows.
 
     Args:
-      move: Where rows belong.
+      move: The rows to move.
       new: The new table's own values.
       old: The earlier table; its size may differ along the axes of the move.
     """
@@ -124,7 +124,7 @@ def apply(move: Move, new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Rows of one feature: pairs, all rows in both tables, and counts of entries."""
+    """Rows of one feature: pairs, all rows in both tables, and rows of entries."""
 
     new: np.ndarray
     old: np.ndarray
@@ -133,7 +133,7 @@ class _Block:
     entries: np.ndarray  # rows in the new table
 
     def within(self, new: int, old: int) -> _Block:
-        """Without rows beyond the tables' lengths, such as -1 for a missing value."""
+        """A copy without rows outside of the tables, e.g. -1 for a missing value."""
         fits = (self.new >= 0) & (self.new < new) & (self.old >= 0) & (self.old < old)
         return _Block(
             self.new[fits],
@@ -154,7 +154,7 @@ def _block(
     new: FeatureIds | None,
     old: FeatureIds | None,
 ) -> _Block | None:
-    """The rows of a feature that both models take, or one of them."""
+    """The rows of a feature of one or both tables; None if they cannot be assigned."""
     for relation, ids in zip(pair, (new, old), strict=True):
         if relation and (relation.axis == UNKNOWN or not ids or ids.entries is None):
             return None
@@ -191,9 +191,9 @@ def _has_row(relation: Relation, ids: np.ndarray) -> np.ndarray:
 
 
 def _entries(new: FeatureIds, old: FeatureIds) -> tuple[np.ndarray, np.ndarray]:
-    """The ids now and then of entries that both vocabularies have.
+    """The new and old ids of entries that both vocabularies have.
 
-    An id that several entries share now, and that had different ones, is left out.
+    A new id of several entries with different old ids is left out.
     """
     assert old.entries is not None and new.entries is not None  # see `_block`
     place = dict(zip(old.entries.tolist(), old.ids.tolist(), strict=True))
@@ -204,7 +204,17 @@ def _entries(new: FeatureIds, old: FeatureIds) -> tuple[np.ndarray, np.ndarray]:
 def _others(
     new: FeatureIds, old: FeatureIds, *, above: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ids now and then of keys that no vocabulary has: of the same bucket."""
+    """The new and old ids of unknown keys, bucket by bucket.
+
+    Args:
+      new: The meaning of values now.
+      old: The meaning of values in the earlier model.
+      above: Whether to pair the ids above the entries' ids, or below.
+
+    Returns:
+      Two arrays int64[n]; empty if the number of buckets differs: keys then go to other
+      buckets.
+    """
     to, of = (
         x.others[x.others > x.ids.max() if above else x.others < x.ids.min()]
         for x in (new, old)
@@ -215,7 +225,7 @@ def _others(
 
 
 def _merged(axis: int, blocks: Sequence[_Block], lengths: Sequence[int]) -> Move:
-    """The move along one axis, with blocks of several features, and rows of none."""
+    """Merges the blocks of several features, and other rows, to a move of one axis."""
     blocks = [each.within(*lengths) for each in blocks]
     bound = [
         np.unique(np.concatenate([getattr(x, name) for x in blocks]))
@@ -232,10 +242,10 @@ def _merged(axis: int, blocks: Sequence[_Block], lengths: Sequence[int]) -> Move
 def _unbound(
     bound: Sequence[np.ndarray], lengths: Sequence[int]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Rows of no feature's block: padding, spare rows, and those of numbers.
+    """Pairs the rows of no feature's block, e.g. padding, spare rows, numeric columns.
 
-    Before the first block and after it they keep their order, if they are as many as
-    they were; in a table of unchanged length they keep their place.
+    Rows before the first block keep their order if their number is unchanged, and so do
+    rows after it. Otherwise, in a table of unchanged length, rows keep their places.
     """
     rest = [
         np.setdiff1d(np.arange(length), rows)
@@ -257,7 +267,7 @@ def _unbound(
 
 
 def _agreeing(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs by their first number, without those that have several second numbers."""
+    """Unique pairs, sorted, without first numbers that have several second numbers."""
     array = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
     firsts, counts = np.unique(array[:, 0], return_counts=True)
     array = array[np.isin(array[:, 0], firsts[counts == 1])]

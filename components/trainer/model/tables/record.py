@@ -1,4 +1,4 @@
-"""What the rows of a model's tables mean, written beside its weights."""
+"""Stores the meaning of the rows of a model's tables beside its weights."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from strategos.components.transformed.feature_ids import FeatureIds
 
 
 def write(tables: Tables, path: str) -> None:
-    """Writes what rows mean.
+    """Writes the meaning of rows.
 
     Args:
-      tables: Of the model whose weights are in the files.
-      path: Prefix of the files with the weights.
+      tables: The meaning of the rows of the model's tables.
+      path: Prefix of the files with the model's weights.
     """
     names = sorted(tables.ids)
     arrays: dict[str, Any] = {}
@@ -52,13 +52,13 @@ def write(tables: Tables, path: str) -> None:
 
 
 def read(path: str) -> Tables | None:
-    """Reads what `write` wrote.
+    """Reads the meaning of rows.
 
     Args:
       path: Prefix of the files with the weights.
 
     Returns:
-      The meaning; None if the weights are from before it was written.
+      The meaning; None if a version that did not store it wrote the weights.
     """
     if not gfile.exists(f"{path}.vocabularies.json"):
         return None
@@ -86,7 +86,7 @@ def _ids(
 
 
 def _packed(entries: np.ndarray) -> dict[str, np.ndarray]:
-    """Entries of any length without pickling."""
+    """Arrays that hold entries of any length, so that NumPy pickles no objects."""
     if entries.dtype != object:
         return {"entries": entries}
     lengths = np.array([len(x) for x in entries.tolist()], np.int64)

@@ -1,8 +1,8 @@
-"""Which rows of which variable belong to which value of a feature: found, not guessed.
+"""Finds the rows of variables that belong to values of features.
 
 An embedding is indexed by a feature, and the kernel of a dense layer is multiplied by
-its one-hot vector. Both are found by feeding one value at a time, whatever the model
-does with it before: shifts, concatenations, one-hot and multi-hot encodings.
+the feature's one-hot vector. Both are found by feeding one value at a time, through any
+computation before, e.g. shifts, concatenations, one-hot and multi-hot encodings.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _INDEXING = _TAKING | {"ResourceGatherNd", "GatherNd", "SparseTensorDenseMatMul"
 _PROBES = 8
 
 ROWS = 8
-"""Rows that are enough to find relations."""
+"""Number of sample rows that suffices to find relations."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Relation:
-    """A variable has rows for the values of a feature.
+    """The rows of a variable for the values of a feature: row = value + offset.
 
     Attributes:
-      source: The feature, or a look-up of the model.
+      source: Name of the feature, or of a look-up in the model.
       axis: Axis of the rows; `UNKNOWN` if they cannot be assigned to values.
       offset: Row of the value 0.
       least: The least value that has a row.
@@ -60,11 +60,11 @@ class Relation:
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """What the rows of a model's variables mean.
+    """The meaning of the rows of a model's variables.
 
     Attributes:
       ids: The meaning of the values of each feature or look-up with relations.
-      relations: For each table of `model.variables` its relations, ascending.
+      relations: The relations of each table of `model.variables`, ascending.
       inputs: The features that the model takes.
     """
 
@@ -79,7 +79,7 @@ def find(
     ids: Mapping[str, FeatureIds],
     label: str = "",
 ) -> Tables:
-    """Finds the variables whose rows belong to values of features, or to classes.
+    """Finds the variables with rows for values of features, or for classes.
 
     Args:
       model: A built model; its state is not changed.
@@ -108,7 +108,7 @@ def _traced(
     ids: Mapping[str, FeatureIds],
     label: str,
 ) -> tuple[list[set[Relation]], Mapping[str, FeatureIds]]:
-    """The relations of each table by a trace, and the look-ups of the model."""
+    """The relations of each table, found in a trace, and the model's look-ups."""
     if model.run_eagerly:
         raise ValueError("The model runs eagerly.")
     forward = Forward(model, features)
@@ -137,7 +137,7 @@ def _all_unknown(
     ids: Mapping[str, FeatureIds],
     label: str,
 ) -> list[set[Relation]]:
-    """Each matrix may have rows for values of each feature, each variable classes."""
+    """Unknown relations: matrices to all features, variables of rank > 0 to classes."""
     of_features = {
         Relation(name) for name in features if name in ids and _is_index(ids[name])
     }
@@ -153,7 +153,7 @@ def _all_unknown(
 
 
 def _is_index(ids: FeatureIds) -> bool:
-    """Whether a feature's values may name rows, rather than be numbers."""
+    """Whether a feature's values may be indices of rows, not quantities."""
     return ids.looks_up or ids.is_discrete
 
 
@@ -215,9 +215,9 @@ def _indexes(use: Use) -> bool:
 def _probes(
     forward: Forward, source: str, ids: FeatureIds | None
 ) -> tuple[list[int], list[Any]]:
-    """Values to feed one at a time, and their ids.
+    """Ids, and the value of each to be fed alone.
 
-    Of a feature without assigned entries: the values of its rows, by any numbers.
+    For a feature without assigned entries, values of its sample rows, numbered from 0.
     """
     if ids is None or ids.entries is None:
         value = forward.feature(source)
@@ -246,7 +246,7 @@ def _flat(value: Any) -> tf.Tensor:
 
 
 def _filled(value: Any, by: Any) -> Any:
-    """A feature with one value everywhere."""
+    """A feature of the same shape with one value everywhere."""
     if isinstance(value, tf.Tensor):
         return tf.fill(value.shape, tf.constant(by, value.dtype))
     filled = tf.fill(_flat(value).shape, tf.constant(by, value.dtype))
@@ -258,7 +258,7 @@ def _filled(value: Any, by: Any) -> Any:
 def _row_of_index(
     use: Use, source: str, met: Sequence[tuple[int, np.ndarray]]
 ) -> Relation | None:
-    """The relation of a variable that is indexed."""
+    """The relation of an indexed variable; None if its rows ignore the source."""
     rows = [
         (each, set(x[..., -1].ravel() if _is_nd(use) else x.ravel())) for each, x in met
     ]
@@ -284,7 +284,7 @@ def _row_of_index(
 
 
 def _is_opaque(use: Use) -> bool:
-    """Whether an operation may index a variable in a way that is not known here."""
+    """Whether an operation may index a variable in an unknown way, e.g. in a loop."""
     calls = use.op.type.endswith(("PartitionedCall", "While", "If", "Case"))
     return not _indexes(use) and (calls or not use.operand.dtype.is_floating)
 
@@ -294,7 +294,7 @@ def _is_nd(use: Use) -> bool:
 
 
 def _takes_rows(use: Use) -> bool:
-    """Whether the index is one along the first axis of the variable."""
+    """Whether an operation indexes the first axis of the variable."""
     if use.op.type == "GatherV2":
         axis = tf.get_static_value(use.op.inputs[2])
         return axis == 0 and not use.op.get_attr("batch_dims")
@@ -306,10 +306,10 @@ def _takes_rows(use: Use) -> bool:
 def _row_of_column(
     use: Use, source: str, met: Sequence[tuple[int, np.ndarray]], assigned: bool
 ) -> Relation | None:
-    """The relation of a variable that is multiplied, perhaps by one-hot vectors.
+    """The relation of a variable in a product, perhaps with one-hot vectors.
 
-    None if the operand does not depend on the source, or if the same of its columns
-    always do: those of a number.
+    None if the operand does not depend on the source, or if the same columns change
+    between any two values, as for a number.
     """
     if any(x.ndim == 0 or x.shape != met[0][1].shape for _, x in met):
         return Relation(source)
@@ -335,10 +335,10 @@ def _row_of_column(
 
 
 def _one_hot(matrices: Sequence[tuple[int, np.ndarray]]) -> tuple[int, list[int]]:
-    """The column of id 0 if each id has one column of its own, and the ids that do.
+    """The column of id 0, and the ids with a column of their own.
 
-    An id beyond the width, such as that of an unknown key, may have none. No ids if
-    the columns are no one-hot vectors.
+    An id beyond the width, e.g. of an unknown key, may have no column. No ids if the
+    columns are not one-hot vectors.
     """
     base = np.min([x for _, x in matrices], axis=0)
     own = {each: np.flatnonzero((x > base).any(0)) for each, x in matrices}
@@ -353,7 +353,7 @@ def _one_hot(matrices: Sequence[tuple[int, np.ndarray]]) -> tuple[int, list[int]
 
 
 def _agreeing(relations: set[Relation]) -> list[Relation]:
-    """The relations of a table, sorted; contradictory ones as unknown."""
+    """The relations of a table, sorted; contradictory relations become unknown."""
     counts = Counter(x.source for x in relations)
     return sorted(
         {x if counts[x.source] == 1 else Relation(x.source) for x in relations}
@@ -363,7 +363,7 @@ def _agreeing(relations: set[Relation]) -> list[Relation]:
 def _declared(
     model: tf.keras.Model, ids: Mapping[str, FeatureIds]
 ) -> dict[int, list[Relation]]:
-    """The relations of the layers of `context.embedding`, by table."""
+    """The relations of layers made by `context.embedding`, by index of a table."""
     owner: dict[int, Relation] = {}
     for layer in compiled.layers(model):
         feature = getattr(layer, "strategos_feature", "")
