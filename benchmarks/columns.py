@@ -2,8 +2,8 @@
 
     python benchmarks/columns.py --rows 1000 --columns 1 20 40
 
-Prints CPU seconds (user and system), what a further column costs, and the peak memory.
-Each figure is that of a process of its own, without imports; one worker.
+Prints CPU seconds (user and system), the cost of a further column, and the peak memory.
+Each figure is of a separate process, without imports; one worker.
 """
 
 from __future__ import annotations

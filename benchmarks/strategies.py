@@ -257,7 +257,7 @@ class Bench:
         Args:
           name: Key of `STRATEGIES`.
           operation: Settings for running it. Default: one without checkpoints.
-          epochs: Passes over the rows. Default: those of the constructor.
+          epochs: Passes over the rows. Default: as in the constructor.
           kill_worker: Whether a worker is killed once.
 
         Returns:

@@ -57,7 +57,7 @@ def marks(last: int) -> Iterator[int]:
 
 
 def tick(yaml: Path, log: Path, ticks: int) -> None:
-    """Lets a clock check `ticks` times, and prints what that costs."""
+    """Lets a clock check `ticks` times, and prints CPU seconds and memory."""
     strategos = str(Path(sys.executable).with_name("strategos"))
     words = [strategos, "schedule", "start", str(yaml), "--every", "1s"]
     with log.open("w") as file:

@@ -91,7 +91,7 @@ def measure(folder: Path, scratch: Path) -> Run:
 
 
 def look(root: int, found: dict[int, Process], booted: float) -> None:
-    """Adds to `found` what /proc shows now of `root` and its descendants."""
+    """Adds times and memory of `root` and its descendants in /proc to `found`."""
     now = time.clock_gettime(time.CLOCK_BOOTTIME) - booted
     for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda each: int(each.name)):
         with contextlib.suppress(OSError):  # the process ended

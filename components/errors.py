@@ -1,8 +1,7 @@
-"""Errors are data: what is wrong and where, what was received and allowed, what to do.
+"""Errors are data: problem, place, received and allowed values, and a remedy.
 
-One type, from the YAML loader to a failed node, and one printer: `str(error)`. Nothing
-reads a message to learn its parts. An error crosses processes as `to_json()`, which
-`from_json` turns back.
+One type, from the YAML loader to a failed node, and one printer: `str(error)`. No code
+parses a message. An error crosses processes as `to_json()` and is read by `from_json`.
 """
 
 from __future__ import annotations
@@ -75,12 +74,12 @@ class UserError(Exception):
     remedy on a line of its own. A message that is complete by itself needs no field.
 
     Args:
-      message: What is wrong, as a sentence that stands alone; without a full stop.
-      key: The setting by its path, such as `trainer.epochs`.
-      place: Where it is: file and line, flag, process.
-      received: What was received, as text.
-      expected: What is allowed there.
-      remedy: What to do, in whole sentences.
+      message: The problem, as a sentence that stands alone; without a full stop.
+      key: The setting by its path, e.g. `trainer.epochs`.
+      place: File and line, flag, or process.
+      received: The value received, as text.
+      expected: The values allowed.
+      remedy: Instructions for the user, in whole sentences.
       spans: The spans of the data at fault, by number, each with the fingerprint of its
         files; runs that are started by a decision leave them out.
     """
@@ -104,14 +103,14 @@ class UserError(Exception):
         self.spans = dict(spans or {})
 
     def __str__(self) -> str:
-        """The one form that users read: the headline, what to do below it."""
+        """The form that users read: the headline, and the remedy below it."""
         expected = f"Allowed: {self.expected}." if self.expected else ""
         tail = mask(" ".join(filter(None, (self.remedy, expected))))
         return self.headline + (f"\n    {tail}" if tail else "")
 
     @property
     def headline(self) -> str:
-        """Place, key and what is wrong, without what to do."""
+        """Place, key and problem, without the remedy."""
         received = f"received {self.received}" if self.received else ""
         what = "; ".join(filter(None, (received, self.message)))
         place = str(self.place or "")
@@ -122,7 +121,7 @@ class UserError(Exception):
         return type(self)(**{**_fields(self), **changes})
 
     def of(self, process: str) -> UserError:
-        """A copy whose place begins with the name of the process that raised it."""
+        """A copy with the name of the process that raised it prepended to its place."""
         if self.place is None:
             return self.but(place=Place(process))
         source = f"{process}: {self.place.source}"
@@ -175,11 +174,11 @@ def from_json(described: Mapping[str, Any]) -> UserError:
 
 
 def packed(error: Exception) -> tuple[Exception, str]:
-    """What another process can be sent of an exception, with its traceback as text.
+    """A picklable form of an exception, with its traceback as text.
 
     Args:
-      error: As caught. One that cannot be pickled keeps the name of its class and its
-        message only.
+      error: As caught. An exception that cannot be pickled becomes a RuntimeError with
+        the name of its class and its message.
     """
     text = "".join(traceback.format_exception(error))
     try:

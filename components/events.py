@@ -55,7 +55,7 @@ def sink_path() -> str | None:
 
 
 def current_node() -> str | None:
-    """Id of the node whose executor this process runs; None outside of one."""
+    """Id of the node that this process executes; None outside of a node."""
     return _context.get("node")
 
 

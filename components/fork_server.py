@@ -1,16 +1,16 @@
-"""Forks processes from one that has imported what they need.
+"""Forks processes from a server that has imported their modules.
 
-Importing TensorFlow takes seconds. A server is a process that has imported it and
-executed nothing with it; each connection to it becomes a fork, which calls a function,
+Importing TensorFlow takes seconds. A server is a process that has imported TensorFlow
+but not used it; each connection to the server becomes a fork, which calls a function,
 or runs a module as `python -m` would. So a process that executes TensorFlow can still
-start others that have imported it and not used it.
+start processes with TensorFlow imported and unused.
 
 `start` forks a server for this process alone: connections reach it through a pair of
 sockets, which leave nothing behind. Other servers listen on a path (`fork_serving`).
 
 A server is killed when the process that started it ends. A fork is killed when the
-server ends or the one that asked for it. Where no server runs, or it was killed, `call`
-returns None, and `launch` starts a new Python.
+server ends or the process that requested it. If no server runs, or it was killed,
+`call` returns None, and `launch` starts a new Python.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def launch(
 ) -> Child | subprocess.Popen[bytes]:
     """Runs `python -m module` in a new session, with pipes; as a fork if possible.
 
-    It is not if no server is ready: none was started, it was killed, the environment
-    is too large to send, or it asks for a fixed hash seed, which this interpreter and
-    its forks do not have.
+    Starts a new Python instead if no server is ready, the environment is too large to
+    send, or it sets a fixed hash seed (`PYTHONHASHSEED=0`), which forks of this
+    interpreter do not have.
 
     Args:
       module: The module to run. As for `processes.start`, its first argument is the id
@@ -127,7 +127,7 @@ def call(
       cwd: The fork's current folder; this process's by default.
       path: The fork's `sys.path`; the server's by default.
       numbers: File descriptors of this process, by their numbers in the fork.
-      pipe: A socket whose file descriptor becomes the first argument.
+      pipe: A socket; its file descriptor becomes the first argument.
       at: Path of the server's socket; by default the server of this process.
 
     Returns:
@@ -158,7 +158,7 @@ def call(
 
 
 def _connected(path: str | None) -> socket.socket | None:
-    """A connection to the server at a path, or to that of this process."""
+    """A connection to the server at a path, or to the server of this process."""
     global _channel
     if path is not None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -183,13 +183,12 @@ def _connected(path: str | None) -> socket.socket | None:
 
 
 class Child:
-    """A fork of a server, with what is used of `Popen`; killed if this object is gone.
+    """A fork of a server, with some methods of `Popen`; killed if this object is gone.
 
     Attributes:
-      pid: Its process id, which is not given to another process before its exit code
-        was taken.
-      returncode: As of `Popen`; None while it runs.
-      stdin: Pipe to its standard input, from `launch`.
+      pid: Process id; not reused before the exit code was taken.
+      returncode: As of `Popen`; None while the fork runs.
+      stdin: Pipe to the fork's standard input, from `launch`.
       stdout: Pipe from its standard output and standard error, from `launch`.
     """
 

@@ -51,7 +51,7 @@ def serve(
     """Forks for each connection, until the process that started this one ends.
 
     Args:
-      requests: From `listen`; or one of a pair, through which connections are sent.
+      requests: From `listen`; or one end of a pair of sockets that sends connections.
       parent: Id of the process that started this one.
       imports: Modules to import first.
     """
@@ -93,14 +93,14 @@ class _Served:
         self.ends: int | None = os.pidfd_open(pid)
 
     def register(self, poll: select.poll) -> None:
-        """Registers what the server waits for."""
+        """Registers the descriptors that the server waits for."""
         if self.ends is not None:
             poll.register(self.ends, select.POLLIN)
         if self.connection is not None:
             poll.register(self.connection, 0)  # only its end: the fork reads it
 
     def take(self, ready: set[int]) -> bool:
-        """Handles what has happened; True once the fork and the owner have ended."""
+        """Handles ready descriptors; True once the fork and the owner have ended."""
         if self.ends in ready:
             self._take_end()
         if self.connection is not None and self.connection.fileno() in ready:
@@ -197,7 +197,7 @@ def _work(connection: socket.socket, server: int) -> NoReturn:
 
 
 def _enter(request: Mapping[str, Any], found: Sequence[int]) -> list[int]:
-    """Takes over what a request gives; returns the descriptors without a number."""
+    """Sets up the process as requested; returns the descriptors without a number."""
     high = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _HIGH) for each in found]
     for descriptor in found:
         os.close(descriptor)
@@ -214,11 +214,11 @@ def _enter(request: Mapping[str, Any], found: Sequence[int]) -> list[int]:
 
 
 def run_module(module: str, *arguments: str) -> None:
-    """Becomes what `python -m module` would be, and runs it; called in a fork.
+    """Runs a module as `python -m module` would; called in a fork.
 
     Args:
       module: The module.
-      *arguments: Its arguments after the first, which is the parent's process id.
+      *arguments: The module's arguments after the first, the parent's process id.
     """
     sys.path[0] = os.getcwd()
     sys.argv = [module, str(os.getppid()), *arguments]

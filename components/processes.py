@@ -28,14 +28,14 @@ class Grace:
     """Seconds from SIGTERM to SIGKILL.
 
     The first four wait for one another: an outer process has more time than the next
-    inner one, so that it still reports how that one ended.
+    inner process, to report how the inner process ended.
 
     Attributes:
       RUN: A run, for the process that called `strategos.run`.
-      NODE: The process of a run's nodes, with all that it started; a pod of a training.
+      NODE: The process of a run's nodes, with its children; a pod of a training.
       GANG: The processes of a training on one host.
       SAVE: The tasks of a training, which save a checkpoint.
-      ENGINE: The host of a Flink cluster, which cancels jobs on one that stays.
+      ENGINE: The host of a Flink cluster, which cancels jobs on a permanent cluster.
       WORKER: A process that has nothing to save.
     """
 
@@ -145,7 +145,7 @@ def without_collections() -> Iterator[None]:
 
     TFX, TensorFlow and Beam make half a million objects that live as long as the
     process. Collections while they are imported take a quarter of the time and find
-    nothing; later ones skip what the block has made.
+    nothing; later collections skip these objects.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -82,16 +82,17 @@ def run(
     SIGTERM to this process ends the child first, unless another handler is installed.
 
     Args:
-      module: A module whose `__main__` calls `serve`.
+      module: A module with a `__main__` that calls `serve`.
       request: The argument of the module's work; JSON-able.
       name: Name of the process in log lines and errors, such as "trainer".
       env: Environment variables, added to this process's.
       grace: Seconds from SIGTERM to SIGKILL for the child.
-      wait: Waits for the child and returns its exit code; what it raises ends the
-        child.
+      wait: Waits for the child and returns its exit code; if it raises, the child is
+        ended.
 
     Raises:
-      UserError: The child raised a UserError; this one has the same class and fields.
+      UserError: The child raised a UserError; it is raised here with the same class and
+        fields.
       WorkerError: The child raised another exception, or ended without an answer.
     """
     with terminated_last(), temporary.folder() as folder:
@@ -139,7 +140,7 @@ def terminated_last() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # Whatever was raised: C++ libraries replace what is raised inside of theirs.
+        # `came`, not _Terminated: C++ libraries replace exceptions raised inside them.
         if came:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -186,7 +187,7 @@ def end_with_input() -> None:
 
 
 def leave(code: str | int | None) -> NoReturn:
-    """Exits without Python's shutdown: that of TensorFlow and of S3 can hang or crash.
+    """Exits without Python's shutdown: TensorFlow and S3 can hang or crash in it.
 
     Args:
       code: As for `sys.exit`: a message is printed, and the exit code is 1.

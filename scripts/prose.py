@@ -3,8 +3,8 @@
     python scripts/prose.py
 
 A message stands alone in a log, so it begins with no word that needs the half before
-it. A sentence of a page has at most 60 words. Phrases that circle what they mean are
-replaced by a name: the list has each with what to write instead.
+it. A sentence of a page has at most 60 words. Circumlocutions are replaced by a name:
+`CIRCUMLOCUTIONS` has the replacement of each.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _table(heading: str, section: str | None) -> Iterator[str]:
 
 
 def _keys_of(section: str | None) -> list[introspect.Key]:
-    """The keys of a section to list in its table; those of the top level for None."""
+    """The keys of a section to list in its table; keys of the top level for None."""
     keys = list(introspect.keys(Config))
     if section is None:
         return [key for key in keys if len(key.path) == 1]

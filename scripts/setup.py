@@ -29,7 +29,7 @@ import uv_tool
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT_SECONDS = 15
-EXTRAS = ("examples",)  # Always installed, in addition to those of --extra.
+EXTRAS = ("examples",)  # Always installed, in addition to the extras of --extra.
 
 
 class Stack(NamedTuple):
@@ -48,7 +48,7 @@ class Stack(NamedTuple):
     compiles: bool
 
 
-# Newest first; the limits are those of the wheels of ml-metadata and TFDV.
+# Newest first; the limits come from the wheels of ml-metadata and TFDV.
 STACKS = (
     Stack("TFX 1.21", glibc=(2, 39), pythons=("3.13", "3.12", "3.11"), compiles=False),
     Stack("TFX 1.16", glibc=(2, 17), pythons=("3.10",), compiles=True),
@@ -326,7 +326,7 @@ def _reported(process: subprocess.Popen) -> int:
 
 
 class Stamp:
-    """Record of what `.venv` was made from, in a file inside it."""
+    """Record of the inputs of `.venv`, in a file inside it."""
 
     def __init__(self, root: Path):
         self._root = root

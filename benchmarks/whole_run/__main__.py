@@ -120,7 +120,7 @@ def of_strategos(
 
 
 def of_stock(data: Path, folder: Path) -> list[str]:
-    # CsvExampleGen reads one folder, whose files have the same header.
+    # CsvExampleGen reads one folder of files with the same header.
     flat = folder / "data"
     flat.mkdir()
     for number, path in enumerate(sorted(data.glob("*/*.csv"))):

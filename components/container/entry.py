@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs an executor; returns the exit code of the step.
 
     Args:
-      arguments: `kubeflow` or `vertex`, then those of TFX's entry point.
+      arguments: `kubeflow` or `vertex`, then the arguments of TFX's entry point.
     """
     launcher, *rest = arguments
     for name, value in worker_process.TENSORFLOW.items():
@@ -100,7 +100,7 @@ def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
 
 
 def _execute_there(arguments: Sequence[str], event_file: Path) -> None:
-    """Runs an executor on Vertex AI, whose launcher gives complete URLs and types."""
+    """Runs an executor on Vertex AI; its launcher gives complete URLs and types."""
     words = list(arguments)
     at_call = words.index(_CALL) + 1
     call = json.loads(words[at_call])
@@ -111,7 +111,7 @@ def _execute_there(arguments: Sequence[str], event_file: Path) -> None:
 
 
 def _map_output_file(call: dict[str, Any], change: Callable[[str], str]) -> None:
-    """Applies `change` to each URI in what the executor wrote for the launcher."""
+    """Applies `change` to each URI in the file that the executor wrote."""
     file = Path(call["outputs"]["outputFile"])
     written = json.loads(file.read_text())
     file.write_text(json.dumps(mounts.mapped(written, change)))

@@ -53,12 +53,12 @@ class Mounts:
 
 
 def opened_by_workers(url: str) -> str:
-    """The URL by which workers of an engine open what has a URL of the launcher.
+    """Translates a URL of the launcher to one that workers of an engine can open.
 
     The launcher calls a store of the S3 protocol `minio` if it is not Amazon's.
 
     Args:
-      url: URL or path; other ones than `minio://…` stay as they are.
+      url: URL or path; only `minio://…` changes, e.g. to `s3://bucket/a`.
     """
     return re.sub("^minio://", "s3://", url)
 
@@ -73,7 +73,7 @@ def mapped(value: Any, change: Any) -> Any:
     """Applies `change` to each artifact's `uri` in a JSON value.
 
     Args:
-      value: What `json.loads` returned.
+      value: Parsed JSON.
       change: Takes and returns a URI.
     """
     if isinstance(value, list):

@@ -27,7 +27,7 @@ _SHOWN = ("warning", "note")
 
 @contextlib.contextmanager
 def opened(seconds: float = _SECONDS) -> Iterator[Path]:
-    """Opens an event file for this process, and prints what is written to it.
+    """Opens an event file for this process, and prints its events as progress.
 
     Args:
       seconds: Time between two looks at the file.

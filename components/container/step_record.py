@@ -1,8 +1,8 @@
-"""What a step on a cluster records for the table of its run, in a file.
+"""The record of a step on a cluster: a file that the table of the run is made from.
 
 KFP's API has the states of steps and no metrics, and its ML Metadata is going to be
 removed. So each step has one more output, `OUTPUT`, which KFP's launcher uploads like
-the others to ROOT/PIPELINE/RUN/NODE/record: whoever knows root and run can read it.
+the others to ROOT/PIPELINE/RUN/NODE/record: root and run are enough to read it.
 Vertex AI's API names the URL of the output, also for steps from its cache.
 """
 
@@ -53,7 +53,7 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
     """Writes the record of a step that has succeeded.
 
     Args:
-      url: What `taken_from` returned; nothing is written for "".
+      url: Result of `taken_from`; nothing is written for "".
       call: The ExecutorInput, with the launcher's URLs.
       seen: Returns the path or URL by which this process opens a URL.
       event_file: The step's event file.
@@ -75,8 +75,8 @@ def write_answer(url: str, answer: Json) -> None:
     """Writes the record of the step `Resolve`, by which equal runs are recognized.
 
     Args:
-      url: What `taken_from` returned; nothing is written for "".
-      answer: What the step decided.
+      url: Result of `taken_from`; nothing is written for "".
+      answer: Decision of the step.
     """
     if url:
         nothing: Json = {"inputs": [], "outputs": [], "warnings": []}
@@ -101,7 +101,7 @@ def _outputs(call: Json, written: Json, seen: Callable[[str], str]) -> Iterator[
 
 
 def _type(declared: Json) -> str:
-    """The name of a type: that of TFX's class for TFX's own."""
+    """The name of an artifact type; for TFX's types, the class name, e.g. `Model`."""
     found = _TITLE.search(declared.get("instanceSchema", ""))
     title = found[1] if found else declared.get("schemaTitle", "")
     return title.strip().removeprefix("tfx.")

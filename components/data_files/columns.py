@@ -21,7 +21,7 @@ def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
     """The kind of each column, as a schema declares it.
 
     Args:
-      files: Data files, whose columns must match the schema.
+      files: Data files; their columns must match the schema.
       schema_file: Path of a TFMD schema in text form. Features in the lifecycle stages
         PLANNED, ALPHA, DEPRECATED and DISABLED are ignored.
 
@@ -100,7 +100,7 @@ def _is_optional(feature: schema_pb2.Feature) -> bool:
 
 
 def _alike(name: str, known: Sequence[str]) -> str:
-    """A sentence on a column whose name differs in case and spaces alone, or ""."""
+    """A sentence naming a column that differs only in case and spaces, or ""."""
     folded = name.strip().casefold()
     near = next((each for each in known if each.strip().casefold() == folded), None)
     return f"It has {near!r}: case and spaces count. " if near else ""

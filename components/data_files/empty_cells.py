@@ -36,7 +36,7 @@ class EmptyCells:
                 self._first.setdefault(name, (piece, row + int(missing.argmax())))
 
     def merge(self, later: EmptyCells) -> EmptyCells:
-        """Adds what later rows have."""
+        """Adds the counts of later rows."""
         self._rows += later._rows
         for name, count in later._counts.items():
             self._counts[name] = self._counts.get(name, 0) + count
@@ -44,7 +44,7 @@ class EmptyCells:
         return self
 
     def found(self) -> dict[str, Emptiness]:
-        """By column, those with the fewest empty cells first.
+        """Empty cells by column, the column with the fewest first.
 
         The places of these few are looked up; that reads a file up to the place.
         """

@@ -38,7 +38,7 @@ _TEXT = (  # in lower case, without white space before it
     (rb"version https://git-lfs", "a pointer of Git LFS", "Run `git lfs pull`"),
     (rb'[\[{]\s*["{]', "JSON", "Convert it: each line holds the fields of a row"),
 )
-_UNICODE = (  # UTF-32 first: its mark begins with that of UTF-16
+_UNICODE = (  # UTF-32 first: its mark begins with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "UTF-32LE"),
     (codecs.BOM_UTF32_BE, "UTF-32BE"),
     (codecs.BOM_UTF16_LE, "UTF-16LE"),
@@ -84,8 +84,8 @@ def identify(head: bytes) -> tuple[str, str] | None:
       head: First bytes of the file, see the function `head`.
 
     Returns:
-      What the file is and the remedy, without the full stop; None if unknown, as for
-      text.
+      Format and remedy, without the full stop, e.g. ("a Parquet file", "Let its name
+      end in .parquet"); None if unknown, e.g. for text.
     """
     if head.startswith(_GZIP):
         return "compressed by gzip", "Let its name end in .csv.gz"

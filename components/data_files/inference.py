@@ -48,22 +48,21 @@ class Witness:
 
 
 class Profile:
-    """What the values of one column have in common.
+    """Type inference for one column: the narrowest kind that holds its values.
 
     Attributes:
       kind: The narrowest kind that holds all values seen; UNKNOWN before the first.
       values: Number of values seen.
       numbers: Number of values that are numbers; a lower bound in text columns.
       because_of: By kind, the first value that needs at least this kind.
-      wholes: What is known of whole numbers, for a column that would be FLOAT.
+      wholes: State of the check whether a FLOAT column must be INT instead.
     """
 
     def __init__(self, nulls: numerals.Nulls):
         """Starts without any value.
 
         Args:
-          nulls: Spellings of a missing value in a column whose other values are
-            numbers.
+          nulls: Spellings of a missing value in a column of numbers, e.g. `NA`.
         """
         self._nulls = nulls
         self._only_nulls = False  # so far nothing but null spellings
@@ -92,7 +91,7 @@ class Profile:
 
     @property
     def undecided(self) -> bool:
-        """Whether the kind depends on numbers of which only the type was read."""
+        """Whether the kind depends on numbers that were not read, only their type."""
         return self._kind == Kind.FLOAT and self.wholes.undecided
 
     def see_text(
@@ -125,7 +124,7 @@ class Profile:
         rows: int,
         suspected: bool = False,
     ) -> None:
-        """Adds the values of a column whose type the file declares.
+        """Adds the values of a column with a declared type, without reading them.
 
         Args:
           data_type: The declared Arrow type.
@@ -216,8 +215,8 @@ def describe(profiles: Mapping[str, Profile]) -> list[str]:
       profiles: Profile by column name.
 
     Returns:
-      One line per type with its columns, then one sentence per column of doubles that
-      is INT, and per text column of which nearly all values are numbers.
+      One line per type with its columns, then a line with the columns of doubles that
+      are INT, and lines on text columns with nearly only numbers.
     """
     lines = []
     for kind in (Kind.INT, Kind.FLOAT, Kind.BYTES, Kind.UNKNOWN):

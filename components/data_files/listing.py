@@ -29,12 +29,12 @@ class NoneCompleteError(BadInputError):
 
 @dataclasses.dataclass(frozen=True)
 class Completeness:
-    """What makes a span complete: all of the conditions that are set.
+    """Conditions for a span to be complete; all that are set must hold.
 
     Attributes:
       marker: Pattern of the file that marks a span as complete; it has the placeholders
         of the spans. None: no marker is needed.
-      quiet: Seconds since the last change of the span's files; 0: none are needed.
+      quiet: Least seconds since the last change of the span's files; 0: no condition.
     """
 
     marker: str | None = None
@@ -84,7 +84,7 @@ class Listing:
         Args:
           pattern: A glob with placeholders, see `spans`.
           which: The spans to read, see `select_spans`; by default all.
-          complete: What makes a span complete; by default, every span is.
+          complete: Conditions for a complete span; by default, every span is complete.
           until: The newest span to consider, as if later ones had not arrived.
           held_out: Number of the newest selected spans that are not for training.
           left_out: Numbers of spans to ignore, as if they did not exist.
@@ -151,7 +151,7 @@ class Listing:
 
     @property
     def incomplete(self) -> list[Span]:
-        """Spans whose newest version is not complete yet, ascending by number."""
+        """Spans with an incomplete newest version, ascending by number."""
         found, complete = self._editions
         return [span for span in _newest(found) if span not in complete]
 
@@ -191,7 +191,8 @@ def select_spans(spans: Sequence[Span], which: str) -> list[Span]:
         included.
 
     Raises:
-      BadInputError: `which` has another form, selects nothing, or more than there is.
+      BadInputError: `which` has another form, selects no span, or more spans than
+        exist.
     """
     if which == "all":
         return list(spans)

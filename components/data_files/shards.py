@@ -62,7 +62,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """What one call of a worker reads: several small files, or part of a large one.
+    """Input of one call of a worker: several small files, or part of a large one.
 
     Attributes:
       number: Its place among all shards.
@@ -76,11 +76,11 @@ class Shard:
 def open_files(chosen: Sequence[spans.Span]) -> list[File]:
     """The files of the spans, in order, each with its span.
 
-    Files that are known to have no rows, as Spark writes beside others, are left out.
+    Files known to have no rows are left out; Spark, for example, writes such files.
 
     Raises:
-      UserError: A file cannot be opened, or is not what its name says; or none of them
-        has rows.
+      UserError: A file cannot be opened or has another format than its suffix says, or
+        no file has rows.
     """
     files = [(span, path) for span in chosen for path in span.files]
     sources = storage.each(open_source, [path for _, path in files])
@@ -101,8 +101,8 @@ class ShardRunner:
     """Runs work on shards of the data.
 
     Args:
-      engine: What works on shards.
-      folder: Folder for results, which this process and the workers see.
+      engine: Runs the work on the shards.
+      folder: Folder for results; this process and the workers can access it.
     """
 
     def __init__(self, engine: Engine, folder: str):
@@ -121,8 +121,8 @@ class ShardRunner:
         """Cuts the data into shards.
 
         Args:
-          pattern: Of the data.
-          files: In the order of the data.
+          pattern: Pattern of the files.
+          files: The files, in the order of the data.
 
         Raises:
           OSError: A file cannot be read.

@@ -107,7 +107,7 @@ def find_editions(pattern: str) -> list[Span]:
 
 
 def _folder_remedy(pattern: str) -> str:
-    """What to write where the pattern is a folder; "" if it is none."""
+    """A sentence with the pattern to write instead of a folder; "" if it is none."""
     if is_remote(pattern) or not os.path.isdir(pattern):
         return ""
     known = map(name_of, sorted(os.listdir(pattern)))
@@ -295,7 +295,7 @@ def _number(groups: dict[str, str], path: str) -> tuple[int, str | None]:
 def _reject_overlap(
     edition: tuple[int, int], paths: Sequence[str], regex: re.Pattern[str]
 ) -> None:
-    """Rejects files of two spans, or versions, whose numbers differ only in zeros."""
+    """Rejects numbers that differ only in zeros, e.g. files of spans `1` and `01`."""
     matches = [(path, regex.fullmatch(path)) for path in paths]
     numbers = {matched.groups(): path for path, matched in matches if matched}
     if len(numbers) < 2:

@@ -5,7 +5,7 @@ rows the data contain. The key is the text of the values of the key columns (mis
 empty), joined by the byte 0x1F; a value has the same text however the file spells it
 and whatever type its column has (`spelling.key_of`). A row is in `train` if the first
 eight bytes of the key's SHA-256, as a big-endian fraction of 2**64, are below
-`train / (train + eval)`.
+`train / (train + eval)`, e.g. below 0.8 for 8 : 2.
 
 **By ratio**: the fraction is a mix (SplitMix64) of the span's number, the file's path
 below the folder that the pattern begins with, and the row's position in the file. No
@@ -14,8 +14,9 @@ other file or span moves a row to another split.
 **By span**: all rows of the newest spans of the run are in `eval`.
 
 **Validation** takes rows of `train` only, so that the rows of `eval` are the same with
-and without it: those whose fraction is at least `(train - validation) / (train + eval)`
-or, by span, those of the newest spans before the spans in `eval`.
+and without it: by hash and ratio, rows with a fraction of at least
+`(train - validation) / (train + eval)`; by span, the rows of the newest spans before
+the spans in `eval`.
 """
 
 from __future__ import annotations
@@ -45,10 +46,9 @@ class Splitter:
       keys: The columns to hash; empty: by ratio or by span.
       train: The share of the training split, relative to `train + eval`.
       eval: The share of the evaluation split, relative to `train + eval`.
-      held_out: The numbers of the spans whose rows are in the evaluation split; None:
-        not by span.
+      held_out: The numbers of the spans in the evaluation split; None: not by span.
       validation: The part of `train` for validation; by span, the number of spans.
-      validating: The numbers of the spans whose rows are in the validation split.
+      validating: The numbers of the spans in the validation split.
     """
 
     keys: tuple[str, ...]
@@ -134,9 +134,9 @@ class Splitter:
         Args:
           batch: Rows as the file has them.
           span: Number of the span of these rows.
-          file: Path of their file, as the module describes it.
+          file: Path of their file, below the folder that the pattern begins with.
           row: Index of the first of these rows in the file.
-          kinds: Kind of each key column. Default: that of its Arrow type.
+          kinds: Kind of each key column. Default: the kind of its Arrow type.
           nulls: Spellings of a missing value in columns of numbers. Default: only
             empty fields.
 
@@ -162,7 +162,7 @@ class Splitter:
     def _masks(
         self, in_eval: np.ndarray, held_back: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """The masks of the splits; what is held back and not in eval validates."""
+        """The masks of the splits; validation takes rows held back and not in eval."""
         found = {
             "train": ~(in_eval | held_back),
             "validation": held_back & ~in_eval,

@@ -29,10 +29,10 @@ _FOLLOWED = 500  # distinct values of the label in a split
 
 @dataclasses.dataclass
 class Label:
-    """What is known of the label's values: at most a few of them.
+    """Some values of the label, to reject a constant label and to find unseen ones.
 
     Attributes:
-      seen: Some values; all of them where there is but one.
+      seen: Some values; all of them if all are equal.
       rows: Number of rows.
       plain: Whether no row has more than one value.
       first: By split, the piece and row where each value of a text or whole number
@@ -58,8 +58,8 @@ class Label:
         Args:
           column: The values, a list a row.
           masks: bool [rows] by split.
-          piece: Where the rows are from.
-          row: Index in the piece of the first of them.
+          piece: The piece that the rows are from.
+          row: Index in the piece of the first row.
         """
         if (pc.max(pc.list_value_length(column)).as_py() or 0) > 1:
             self.plain = False
@@ -82,7 +82,7 @@ class Label:
         self._forget_many()
 
     def merge(self, later: Label) -> Label:
-        """Adds what later rows have."""
+        """Adds the values of later rows."""
         seen = self.seen if len(self.seen) > 1 else self.seen | later.seen
         first = None
         if self.first is not None and later.first is not None:
@@ -107,7 +107,7 @@ class Label:
         return found
 
     def check(self, name: str) -> None:
-        """Rejects a label from which a model could learn nothing.
+        """Rejects a label that a model could learn nothing from.
 
         Raises:
           UserError: All rows have the same value, or none.
@@ -128,17 +128,17 @@ class Label:
 
 @dataclasses.dataclass
 class Outcome:
-    """What was written of some shards.
+    """Counts and findings of the shards written so far.
 
     Attributes:
       rows: Number of rows read.
       splits: The tf.Examples and the columns that were written, by split.
       label: The label's values.
-      rounded: By column, a sentence about the first number whose whole part float32
-        changes.
-      shortened: By column, the first number of which float32 drops digits, and its
+      rounded: By column, a sentence about the first number with another whole part in
+        float32.
+      shortened: By column, the first number that loses digits in float32, and its
         place.
-      hashes: Of the rows, to find those that stand in several splits.
+      hashes: Hashes of the rows, to find rows that are in several splits.
       empty: The rows without a value, by column.
       unlabelled: Number of rows that were left out, because their label is missing.
     """
@@ -166,7 +166,7 @@ class Outcome:
         return self
 
     def changed_numbers(self) -> list[str]:
-        """The numbers that are not what the files have, for the run's report."""
+        """The numbers that float32 changes, by column, for the run's report."""
         names = [name for name in self.shortened if name not in self.rounded]
         shown = [f"`{name}` ({self.shortened[name]})" for name in names[:1]]
         shown += [f"`{name}`" for name in names[1:]]
@@ -192,10 +192,10 @@ class WriteShard:
     Attributes:
       examples: URI of the artifact.
       kinds: Kind of each column.
-      floats: By column whose type was inferred as FLOAT, the value because of which.
+      floats: By column inferred as FLOAT, the first value that is no INT.
       nulls: Spellings of a missing value in columns of numbers.
       splitter: Divides the rows.
-      label: Name of the label; not watched if it is no column.
+      label: Name of the label; ignored if it is no column.
       lists: Names of the columns that may have several values in a row.
       drops_unlabelled: Whether rows without a value of the label are left out.
     """
@@ -259,7 +259,7 @@ class WriteShard:
     def _labelled(
         self, batch: pa.RecordBatch, masks: dict[str, np.ndarray]
     ) -> tuple[pa.RecordBatch, dict[str, np.ndarray]]:
-        """The rows to write, and which of them are in each split."""
+        """The rows to write, and their mask by split."""
         if not self.drops_unlabelled or self.label not in self.kinds:
             return batch, masks
         missing = features.is_missing(batch.column(self.label))
@@ -332,7 +332,7 @@ def converted(
 
 
 def _allowed(kind: Kind, value: object) -> str:
-    """What a column of a kind allows, with the range that a number is beyond."""
+    """The values that a column of a kind allows; for a too large number, the range."""
     beyond = isinstance(value, int) and not -(2**63) <= value < 2**63
     within = f" from {-(2**63)} to {2**63 - 1}; BYTES keeps all digits"
     return kind.name + within * (beyond and kind == Kind.INT)

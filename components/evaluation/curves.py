@@ -173,7 +173,7 @@ def roc(tp: np.ndarray, fp: np.ndarray) -> float:
 
 
 def precision_recall(tp: np.ndarray, fp: np.ndarray) -> float:
-    """The area under the precision-recall curve; arguments as those of `roc`.
+    """The area under the precision-recall curve; takes the arguments of `roc`.
 
     Interpolates true and false positives, not precision (Davis & Goadrich 2006).
     """
@@ -277,7 +277,7 @@ def _order(code: np.ndarray, score: np.ndarray) -> np.ndarray:
 
 def _digits(score: np.ndarray) -> list[np.ndarray]:
     """Scores as integers of two bytes, the least significant first."""
-    # The bits of floats sort as they do, if those of negative ones are turned round.
+    # The bits of floats sort like their values, once negative floats are inverted.
     bits = (score + 0.0).view(f"u{score.itemsize}")  # no -0.0
     sign = bits.dtype.type(1 << (8 * score.itemsize - 1))
     bits = np.where(bits & sign, ~bits, bits | sign)

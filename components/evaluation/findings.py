@@ -1,4 +1,4 @@
-"""What an evaluation finds besides bounds: objections and warnings; numpy only."""
+"""Objections and warnings of an evaluation, besides bounds; numpy only."""
 
 from __future__ import annotations
 

@@ -45,10 +45,10 @@ class _Ratio(Metric):
 
     @abc.abstractmethod
     def above(self, batch: Batch) -> np.ndarray:
-        """What is summed above the line, float64 [rows]."""
+        """The numerator of each row, float64 [rows]."""
 
     def below(self, batch: Batch) -> np.ndarray:
-        """What is summed below the line, float64 [rows]; by default counts rows."""
+        """The denominator of each row, float64 [rows]; by default 1: a mean."""
         import numpy as np
 
         return np.ones_like(batch.label)

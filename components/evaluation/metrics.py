@@ -36,7 +36,7 @@ Columns = Mapping[str, "np.ndarray"]
 
 TASKS = ("binary", "multi_class", "regression")
 # Distinct scores, over all slices of a feature, up to which areas under curves are
-# exact. Beyond that, those of the largest slices come from bins, with a bound of the
+# exact. Beyond that, areas of the largest slices come from bins, with a bound of the
 # error; slices with at most `SLICE_SCORES` stay exact up to `MOST_SCORES` in all.
 EXACT_SCORES = 1 << 18
 SLICE_SCORES = 1 << 14
@@ -84,22 +84,22 @@ class Batch:
 
 
 class Metric(abc.ABC):
-    """One metric: what is summed over rows, and the number that follows from the sums.
+    """One metric: sums over rows, and the number computed from these sums.
 
     Attributes:
       description: One line for messages and documentation.
-      tasks: The tasks that it is defined for, out of `TASKS`.
+      tasks: The tasks that the metric is defined for, out of `TASKS`.
       direction: `higher` or `lower` if such values are better; None otherwise.
       target: The best value of a metric without a better direction (calibration: 1).
       shows_learning: Whether only a model that has learned something is better than the
-        trivial one. Always predicting 1 has a recall of 1.
-      reads_answers: Whether it depends on the answers of the model, so that it is
-        undefined if one of them is not finite.
-      undefined_by_labels: On which labels it is undefined for any model.
-      undefined_by_answers: On which answers it is undefined.
+        trivial model. False e.g. for recall: always predicting 1 has a recall of 1.
+      reads_answers: Whether the metric depends on the model's answers, and so is
+        undefined if an answer is not finite.
+      undefined_by_labels: Labels on which the metric is undefined for any model.
+      undefined_by_answers: Answers on which the metric is undefined.
       shares: A name for `sums` that several metrics have; computed once for all.
-      tfma: Class in TFMA or Keras that computes the same number, or by task; "" for
-        none.
+      tfma: Class in TFMA or Keras that computes the same number, or the class by task;
+        "" for none.
       tfma_config: Arguments of that class.
     """
 
@@ -185,7 +185,7 @@ class Metric(abc.ABC):
 
 @dataclass(frozen=True)
 class Trivial:
-    """What a trivial model reaches on the rows of a slice, see `trivial`.
+    """Metrics of a trivial model on the rows of a slice, see `trivial`.
 
     Attributes:
       answer: Its answer for each row: the mean label, or the most frequent class.
@@ -272,7 +272,7 @@ def badness(name: str, value: float) -> float:
 
 
 def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
-    """The metrics to compute: the configured ones, then those that only bounds name.
+    """The metrics to compute: the configured ones, then others named by bounds.
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.
@@ -283,7 +283,7 @@ def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
 
 
 def sliced_features(evaluator: Mapping[str, Any]) -> list[str]:
-    """The features to slice by: the configured ones, then those that only bounds name.
+    """The features to slice by: the configured ones, then others named by bounds.
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.

@@ -20,7 +20,7 @@ OUTPUT = "predictions"
 
 @dataclass(frozen=True)
 class Location:
-    """Where a model is, and how messages name it.
+    """Folder of a model, and its name in messages.
 
     Attributes:
       name: Name of the model among the results.
@@ -47,11 +47,11 @@ class Model:
     """A loaded SavedModel, for any number of threads.
 
     Args:
-      location: Where it is.
+      location: Folder of the SavedModel, and its name in messages.
 
     Attributes:
-      from_logits: Whether it predicts logits, as the Trainer has recorded; None if that
-        is not known.
+      from_logits: Whether the model predicts logits, as recorded by the Trainer; None
+        if unknown.
 
     Raises:
       UserError: The SavedModel cannot be loaded.
@@ -166,7 +166,7 @@ def _check_one_hot(labels: np.ndarray, feature: str) -> None:
 
 
 def _from_logits(path: str) -> bool | None:
-    """What the Trainer has recorded of the compiled loss; None for other models."""
+    """Whether the loss takes logits, as recorded by the Trainer; None if unknown."""
     try:
         with tf.io.gfile.GFile(f"{path}/{DESCRIPTION}") as file:
             return json.loads(file.read()).get("from_logits")
@@ -206,7 +206,7 @@ class LoadedModels:
         self._models: dict[Location, Model | Unusable] = {}
 
     def get(self, locations: Sequence[Location]) -> list[Model | Unusable]:
-        """The models, in order; forgets those of other evaluations.
+        """The models, in order; forgets the models of other evaluations.
 
         Args:
           locations: All models of the evaluation.
@@ -220,7 +220,7 @@ class LoadedModels:
             return [self._models[location] for location in locations]
 
     def forget(self) -> None:
-        """Frees the models; those in the same folders are loaded again."""
+        """Frees the models; `get` loads them again."""
         with self._lock:
             self._models = {}
 

@@ -1,4 +1,4 @@
-"""What is kept of scored rows, which merges; numpy only."""
+"""Mergeable results of scored rows; numpy only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FEW = 10  # numbers besides 0; of fewer, all may be changed by clipping them
 
 @dataclass(frozen=True)
 class Learned:
-    """Raw labels beside those that the candidate has learned, on some rows.
+    """Compares raw labels with the labels that the candidate has learned.
 
     Attributes:
       rows: Rows that were compared.
-      changed: Rows where the two differ.
-      numbers: Rows whose raw label is not 0.
-      changed_numbers: Those of them where the two differ.
+      changed: Rows where the two labels differ.
+      numbers: Rows with a raw label other than 0.
+      changed_numbers: Rows with a raw label other than 0 where the two differ.
       example: The first two labels that differ, raw and learned; () if none do.
     """
 
@@ -32,7 +32,7 @@ class Learned:
     example: tuple[float, ...] = ()
 
     def merge(self, later: Learned) -> Learned:
-        """The same of these and of other rows."""
+        """The comparison of these and of other rows."""
         return Learned(
             self.rows + later.rows,
             self.changed + later.changed,
@@ -42,7 +42,7 @@ class Learned:
         )
 
     def describe(self, label: str) -> str:
-        """What preprocessing makes of the label, if some differ: a clause.
+        """How preprocessing changes the label, as a clause; only if labels differ.
 
         Args:
           label: Name of the label.
@@ -66,7 +66,7 @@ class Learned:
 
     @property
     def nearly_all(self) -> bool:
-        """Whether nearly all labels differ, or nearly all that are not 0."""
+        """Whether nearly all labels differ, or nearly all labels other than 0."""
         numbers = max(self.numbers, _FEW)
         return (
             self.changed >= _NEARLY_ALL * max(self.rows, 1)
@@ -105,13 +105,13 @@ class Range:
 
 @dataclass
 class Scored:
-    """What is kept of scored rows.
+    """Results of scored rows.
 
     Attributes:
       sums: Sums by slice and model.
-      learned: What the candidate's preprocessing has made of the labels.
-      ranges: The range of each model's answers, by its name.
-      unusable: Why an optional model cannot be scored, by its name.
+      learned: Raw labels compared with labels after the candidate's preprocessing.
+      ranges: The range of a model's answers, by name of the model.
+      unusable: Why an optional model cannot be scored, by name of the model.
     """
 
     sums: Sums
@@ -134,7 +134,7 @@ class Scored:
         """Adds other rows, and returns itself.
 
         Args:
-          later: What is kept of other rows; not to be used again.
+          later: Results of other rows; must not be used again.
         """
         ranges = {**self.ranges, **later.ranges}
         for name in self.ranges.keys() & later.ranges.keys():

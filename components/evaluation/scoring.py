@@ -23,22 +23,22 @@ from strategos.components.wording import counted
 BATCH = 10_000
 SHARD_BYTES = 1 << 17  # smaller files are scored together
 
-_COMPARED = 1_000  # rows of a shard whose label is compared with the transformed one
+_COMPARED = 1_000  # rows of a shard on which raw and transformed label are compared
 
 
 @dataclass(frozen=True)
 class Question:
-    """What to read from the examples, and what to compute from the predictions.
+    """Features to read from the examples, and metrics to compute.
 
     Attributes:
       task: One of `metrics.TASKS`.
       metrics: Names in `metrics.METRICS` that are defined for the task.
       label: The label's feature. A string label is read after the candidate's own
-        preprocessing (signature `transform_features`), which turns it into a number.
+        preprocessing (signature `transform_features`), e.g. "yes" as 1.
       slices: Features to slice by.
       types: Dtype by feature, of the label and of `slices`.
-      from_logits: Whether predictions are logits (`evaluator.from_logits`); None if the
-        models themselves say so, or their values.
+      from_logits: Whether predictions are logits (`evaluator.from_logits`); None: as
+        recorded in each model.
     """
 
     task: str
@@ -54,9 +54,9 @@ class Scorer:
     """Runs models over files of examples, in any thread of any process.
 
     Attributes:
-      question: What to read and to compute.
-      models: The models; the preprocessing of the first, the candidate, reads a string
-        label.
+      question: Features to read and metrics to compute.
+      models: The models, the candidate first; the candidate's preprocessing reads a
+        string label.
     """
 
     question: Question
@@ -120,8 +120,8 @@ def check(scored: Scored, question: Question) -> None:
     """Rejects rows on which no model can be judged.
 
     Args:
-      scored: All rows.
-      question: What was read.
+      scored: Results of all rows.
+      question: The question that was answered.
 
     Raises:
       UserError: There are no rows, their labels are all the same, the candidate has
@@ -217,7 +217,7 @@ def _place(files: Sequence[str], row: int) -> tuple[str, int]:
 def _learned(
     batch: tf.Tensor, label: np.ndarray, question: Question, candidate: Model
 ) -> Learned:
-    """Compares the raw label, which judges predictions, with what the model learns.
+    """Compares the raw label, which judges predictions, with the learned label.
 
     Raises:
       UserError: A class differs.

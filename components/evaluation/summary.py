@@ -51,14 +51,13 @@ class BoundCheck:
       received: The metric; for `may_drop` and `may_rise`, its drop or rise against the
         model in production. None if undefined or not compared.
       examples: Number of examples in the slice.
-      ok: Whether the bound holds; a skipped bound does.
-      note: Why it was skipped, why the value is undefined, what was compared, and how
-        far a metric that is not exact can be off.
+      ok: Whether the bound holds; True for a skipped bound.
+      note: Why the bound was skipped, why the value is undefined, the compared values,
+        and the error of a metric that is not exact.
       skipped: `FEW_EXAMPLES`, `NO_BASELINE`, `UNDEFINED_BASELINE`, `ONE_LABEL` or
-        `UNDEFINED` if it was skipped.
+        `UNDEFINED`; None if the bound was checked.
       feature: The sliced feature; None overall.
-      within_error: Whether `received` is so near to the bound that the metric's error
-        leaves open whether the bound holds.
+      within_error: Whether `received` is nearer to the bound than the metric's error.
     """
 
     metric: str
@@ -134,8 +133,8 @@ def summarize(
     """The content of `summary.json`, which is strict JSON.
 
     Undefined metrics are None. `errors` has the largest error of each metric that is
-    not exact: areas under curves, of more scores than `metrics.EXACT_SCORES`. A slice
-    of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
+    not exact, e.g. an area under a curve of more than `metrics.EXACT_SCORES` scores. A
+    slice of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
     `trivial` has the metrics of the trivial model on all rows, and its `answer`.
 
     Args:
@@ -144,8 +143,8 @@ def summarize(
       slices: The measured slices, including the overall one.
       checks: The bounds checked against the slices.
       without_value: Number of examples in none of a feature's slices, by feature.
-      objections: Why the model is not blessed, whatever the bounds.
-      warnings: What else the user should know.
+      objections: Reasons to reject the model besides its bounds.
+      warnings: Warnings for the user.
       incomparable: Why the model in production cannot be evaluated; "" if it can.
     """
     if incomparable:
@@ -223,7 +222,7 @@ def faults(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Names of bounds with their numbers; that of `better_than` comes from the rows."""
+    """Names and numbers of bounds; None for `better_than`, computed from the rows."""
     for name in BOUNDS:
         if bound.get(name) is not None:
             yield name, None if name == "better_than" else float(bound[name])
@@ -300,7 +299,7 @@ def _changed(
         note = "undefined for the model in production"
         return _skipped(note, UNDEFINED_BASELINE)
     change = before - value if bound == "may_drop" else value - before
-    error = 2 * piece.errors.get(metric, 0.0)  # that of both models
+    error = 2 * piece.errors.get(metric, 0.0)  # the error of both models
     old, new = apart(before, value)
     return {
         "received": change,
@@ -323,7 +322,7 @@ def _missing(
 
 
 def _undefined_by_labels(metric: str, piece: SliceMetrics) -> bool:
-    """Whether no model whose answers are finite has this metric on these labels."""
+    """Whether these labels leave the metric undefined for any finite answers."""
     cause, trivial = METRICS[metric].undefined_by_labels, piece.trivial
     if not cause or trivial is None or not piece.finite:
         return False

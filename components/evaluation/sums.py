@@ -1,7 +1,7 @@
 """The evaluated rows as sums by slice, which merge; numpy only.
 
-The sums take memory for slices, not for rows. Those of any parts of the rows, merged in
-any order, give the same metrics (sums of floats to their last digits).
+The sums take memory for slices, not for rows. However the rows are divided, merged sums
+give the same metrics, in any order (floats but for their last digits).
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class _ModelSums:
     """Sums by slice of one feature and one model.
 
     Args:
-      unknown: float64 [slices], numbers of rows whose prediction is not finite.
+      unknown: float64 [slices], numbers of rows with a prediction that is not finite.
 
     Attributes:
       sums: By `shares`, or by name of a metric.

@@ -1,8 +1,8 @@
-"""What a trivial model reaches, by slice, from counts of labels that merge; numpy only.
+"""Metrics of a trivial model, by slice, from mergeable counts of labels; numpy only.
 
 The trivial model knows no feature and gives one answer for all rows of a slice: the
-mean of their labels, or for classes the most frequent one, with the shares of all
-classes as probabilities. A model that is not better has learned nothing of use.
+mean label, or for classes the most frequent class, with the shares of all classes as
+probabilities. A model that is not better has learned nothing of use.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Labels:
     """Counts of labels by slice and value.
 
     A slice with more than `MOST_VALUES` distinct numbers keeps fewer of their leading
-    bits, and the first two moments of what is cut off: means and variances are exact,
-    and mean absolute deviations are right to 5 digits. Classes are all kept. The result
-    depends on the rows alone, not on how they are cut or merged.
+    bits, and the first two moments of the rest: means and variances are exact, and mean
+    absolute deviations are right to 5 digits. Classes are all kept. The result depends
+    on the rows alone, not on how they are cut or merged.
 
     Args:
       classes: Whether labels are numbers of classes.
@@ -79,7 +79,7 @@ class Labels:
         """Adds the counts of other rows.
 
         Args:
-          later: Counts of other rows; not to be used again.
+          later: Counts of other rows; must not be used again.
           place: int [slices of `later`], the slice here of each slice there.
         """
         cut = np.zeros(max([len(self._cut), *(place + 1)]), np.uint32)
@@ -193,7 +193,7 @@ def _shortened(value: np.ndarray, bits: np.ndarray) -> np.ndarray:
 def _as_if_even(
     off: np.ndarray, rows: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> np.ndarray:
-    """The sum of absolute distances of entries whose labels are evenly spread.
+    """The sum of absolute distances of each entry, if its labels are evenly spread.
 
     Args:
       off: float64 [entries], the value minus the point from which to measure.
@@ -215,7 +215,7 @@ def _in_order(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
 
 
 def _merged(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
-    """Sorted entries, with those of the same slice and value added up."""
+    """Sorted entries, added up by slice and value."""
     new = np.ones(len(code), bool)
     new[1:] = (code[1:] != code[:-1]) | (value[1:] != value[:-1])
     starts = np.flatnonzero(new)

@@ -35,7 +35,7 @@ class EvaluatorSpec(types.ComponentSpec):
 
 
 class Evaluator(base_component.BaseComponent):
-    """Evaluates a model by slice, compares it with the one in production, judges it.
+    """Evaluates a model by slice, compares it with production, and judges it.
 
     Usage:
 
@@ -53,8 +53,8 @@ class Evaluator(base_component.BaseComponent):
       evaluation: TFMA's files, `summary.json`, and the overall metrics as properties.
       blessing: In the form of TFX's Evaluator; always blessed or not blessed.
 
-    TFX's Evaluator computes with TFMA, whose cost per example, slice and metric would
-    dominate the time of a run; see `formulas`.
+    TFX's Evaluator uses TFMA; its cost per example, slice and metric would dominate the
+    time of a run, see `formulas`.
     """
 
     SPEC_CLASS = EvaluatorSpec
@@ -78,7 +78,7 @@ class Evaluator(base_component.BaseComponent):
           schema: Types of the label and of the sliced features.
           evaluator: The evaluator section: task, metrics, slices, bounds.
           label: Name of the label's feature.
-          baseline_model: Output of BaselineModel; ignored if that published no model.
+          baseline_model: Output of BaselineModel; ignored if it published no model.
         """
         settings = {"evaluator": evaluator, "label": label}
         super().__init__(

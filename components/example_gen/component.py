@@ -74,8 +74,8 @@ class ExampleGen(base_component.BaseComponent):
         Args:
           pattern: Absolute glob; may contain {SPAN}, {DATE}, {VERSION} (see `spans`).
             "" takes the pattern from the environment (see `workload_paths`).
-          spans: JSON list of [span, version or null]; `[]` means all that match. May
-            be a RuntimeParameter.
+          spans: JSON list of [span, version or null], e.g. `[[3, null]]`; `[]` means
+            all that match. May be a RuntimeParameter.
           fingerprint: Hash of the files of these spans: a changed file makes another
             cache key. May be a RuntimeParameter.
           split: JSON `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`, or
@@ -86,8 +86,8 @@ class ExampleGen(base_component.BaseComponent):
           schema_fingerprint: Hash of the schema's content, part of the cache key. With
             a fingerprint but no `schema_file`, the environment names the file.
           label: Column that must have more than one value; "" checks none.
-          null_values: JSON list of spellings of a missing value. They apply to columns
-            whose other values are numbers. An empty field is always missing.
+          null_values: JSON list of spellings of a missing value, e.g. `["NA"]`. They
+            apply to columns of numbers. An empty field is always missing.
           unlabelled: `drop` leaves out rows without a value of `label`; default `keep`.
           stack: Versions of the libraries, part of the cache key.
         """

@@ -30,7 +30,7 @@ _FILES_RECORDED = 50
 
 
 class Executor(EngineExecutor):
-    """Reads shards of the data, and writes those of the examples.
+    """Reads shards of the data and writes shards of examples.
 
     Memory does not grow with the data.
     """

@@ -25,10 +25,10 @@ def aside(
     Args:
       target: A file, which is replaced; or a folder, which is missing or empty.
       name: Name of the path, beside `target`. Default: a hidden one that no other
-        process uses and no glob such as `*.json` finds. A fixed name suits content that
-        needs much room: what a killed process left there is removed first.
-      shared: Whether other processes write equal content: a folder that one of them has
-        completed meanwhile stays, instead of an error.
+        process uses and no glob such as `*.json` finds. A fixed name suits large
+        content: the leftover of a killed process is removed first.
+      shared: Whether other processes write equal content: if one of them completes the
+        folder first, it stays, and no error is raised.
 
     Raises:
       OSError: The content cannot be renamed.
@@ -62,13 +62,13 @@ def write(target: str | Path, content: str | bytes) -> None:
 
 
 def remove(path: str | Path) -> None:
-    """Removes a file, a link or a folder, if it is there; the target of a link stays.
+    """Removes a file, a link or a folder, if it exists; the target of a link stays.
 
     Args:
-      path: Its path.
+      path: The path.
 
     Raises:
-      OSError: It cannot be removed.
+      OSError: The path cannot be removed.
     """
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)

@@ -38,7 +38,7 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
     """The SHA-256 of each file's content, in hexadecimal.
 
     Args:
-      paths: Absolute paths of files; or URLs of objects, whose size and time count.
+      paths: Absolute paths of files; or URLs of objects, hashed by size and time.
       memo: JSON file that caches digests; used if its folder exists.
 
     Raises:

@@ -1,11 +1,11 @@
 """Remote file systems: which ones are supported, and registering them.
 
-TensorFlow supports `gs://` itself, and `s3://` once tensorflow-io is imported. Each
-process whose TensorFlow reads or writes a URL calls `register` on it first. Where
-tensorflow-io is missing, runs use S3 through Arrow instead: see `needs_copies`.
+TensorFlow supports `gs://` itself, and `s3://` once tensorflow-io is imported. Call
+`register` before TensorFlow reads or writes a URL. Where tensorflow-io is missing, runs
+use S3 through Arrow instead: see `needs_copies`.
 
-Workers of an engine register what the process has registered that sends them work:
-`REGISTERED`. They take credentials and addresses from their own environment.
+Workers of an engine register the same file systems as their driver, which names them in
+the variable `REGISTERED`. Credentials and addresses come from the worker's environment.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def credentials(uri: str) -> str:
 
 
 def missing(uri: str) -> str | None:
-    """Why TensorFlow cannot use a path or URL, and what to do; None if it can.
+    """Why TensorFlow cannot use a path or URL, with a remedy; None if it can.
 
     Args:
       uri: Path or URL.
@@ -128,15 +128,15 @@ def register(uri: str) -> None:
 
 
 def registered() -> dict[str, str]:
-    """The variable that has workers register what this process has; may be empty."""
+    """The variable that names this process's registered schemes for workers, or {}."""
     return {REGISTERED: ",".join(sorted(_registered))} if _registered else {}
 
 
 def register_in_worker(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Registers, in a worker of an engine, what its driver has registered.
+    """Registers, in a worker of an engine, the file systems of its driver.
 
-    What is not supported here is left out: a worker that ends while it starts can stop
-    a job for ever, and the first work on the files reports it.
+    Unsupported ones are skipped: a worker that ends while it starts can stop a job for
+    ever, and the first access to a file reports the problem.
 
     Args:
       environ: The environment, by default this process's.
@@ -154,10 +154,10 @@ def _set_up_boto3(environ: MutableMapping[str, str]) -> None:
 
 
 def remove_markers(uri: str) -> None:
-    """Removes the empty objects that stand for folders, where there are some.
+    """Removes empty objects that stand for folders, if any.
 
-    The launcher of Kubeflow Pipelines takes them for files and then cannot copy what is
-    in the folders.
+    The launcher of Kubeflow Pipelines takes them for files and then cannot copy the
+    content of the folders.
 
     Args:
       uri: URL of a folder, of a file system that is registered.

@@ -11,7 +11,7 @@ import tempfile
 from strategos.components.errors import first_line
 from strategos.components.wording import data_size
 
-# SQLite rolls back when the disk is full; this is what its caller's commit then gets.
+# SQLite rolls back when the disk is full; the caller's commit then gets this error.
 _ROLLED_BACK = "cannot commit - no transaction is active"
 _TOO_LARGE = ("File too large", "disk I/O error")  # the latter is SQLite's
 _WORDS = ("No space left", "Disk quota exceeded", "disk is full", _ROLLED_BACK)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _TRIES, _PATIENT_TRIES = 3, 8  # after random pauses, each up to twice the last
-# Network, overload, time-outs; not rights, nor what does not exist.
+# Network, overload, time-outs; not missing rights or objects.
 _AWAY = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE"
     r"|THROTTLING|REQUEST_TIMEOUT)|HTTP status (429|5\d\d)"
@@ -42,7 +42,7 @@ _LIMIT, _PATIENT_LIMIT = (datetime.timedelta(seconds=each) for each in (5, 30))
 def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
     """Arrow's file system for a URL, from the variables that TensorFlow reads too.
 
-    A process has one for each store, whose connections all calls share.
+    A process has one for each store; all calls share its connections.
 
     Args:
       uri: `s3://…` or `gs://…`.
@@ -174,7 +174,7 @@ def errors_of(uri: str) -> Iterator[None]:
       uri: `s3://…` or `gs://…`.
 
     Raises:
-      OSError: The block failed: `strerror` has the text and what to check.
+      OSError: The block failed: `strerror` has the text and a remedy.
     """
     try:
         yield
@@ -196,8 +196,8 @@ def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
 
     Args:
       uri: `s3://…` or `gs://…`.
-      key: The setting that names it.
-      done: What is tried, such as "read".
+      key: The setting that names the URL.
+      done: The operation, as a participle: "read", "written" or "removed".
 
     Raises:
       UserError: The block failed; a `PassingError` if the store `is_away`.

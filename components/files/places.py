@@ -18,13 +18,13 @@ from strategos.components.files import filesystems, object_stores, storage
 
 
 class RemotePath:
-    """A URL with those operations of `pathlib.Path` that exist for objects.
+    """A URL with the operations of `pathlib.Path` that exist for objects.
 
     Args:
       url: `gs://…` or `s3://…`.
 
     Raises:
-      UserError: It is of another kind.
+      UserError: The URL has another scheme.
     """
 
     def __init__(self, url: str):
@@ -38,7 +38,7 @@ class RemotePath:
         return self._url
 
     def __truediv__(self, name: str) -> RemotePath:
-        """The URL of something in this folder."""
+        """The URL of an object or folder in this folder."""
         return RemotePath(f"{self._url}/{name}")
 
     def __lt__(self, other: RemotePath) -> bool:
@@ -55,7 +55,7 @@ class RemotePath:
         return self
 
     def exists(self) -> bool:
-        """Whether there is such an object or folder.
+        """Whether the object or folder exists.
 
         Raises:
           OSError: The store does not answer, or rejects that.
@@ -66,7 +66,7 @@ class RemotePath:
         """Does nothing: folders exist with their objects."""
 
     def glob(self, pattern: str) -> list[RemotePath]:
-        """The objects and folders in this folder whose names fit `pattern`.
+        """The objects and folders in this folder that match `pattern`, e.g. `*.json`.
 
         Raises:
           OSError: The store does not answer, or rejects that.
@@ -80,7 +80,7 @@ class RemotePath:
         """The content of the object.
 
         Raises:
-          OSError: It does not exist, or the store does not answer.
+          OSError: The object does not exist, or the store does not answer.
         """
         return storage.read(self._url, patient=True).decode()
 

@@ -39,8 +39,8 @@ class Status:
 
     Attributes:
       size: Bytes.
-      changed: Nanoseconds since 1970 of the last change. No program can set that of an
-        object.
+      changed: Time of the last change, in nanoseconds since 1970. No program can set
+        the time of an object.
     """
 
     size: int
@@ -86,7 +86,7 @@ def read(path: str, *, patient: bool = False) -> bytes:
       patient: As for `connect`.
 
     Raises:
-      OSError: It cannot be read.
+      OSError: The file cannot be read.
     """
     if not filesystems.is_remote(path):
         return Path(path).read_bytes()
@@ -100,11 +100,11 @@ def write(path: str, content: str | bytes) -> None:
     """Replaces a file: readers see the old content or the new.
 
     Args:
-      path: A path, whose folder is created if missing; or a URL.
+      path: A path (its folder is created if missing) or a URL.
       content: The new content; text becomes UTF-8.
 
     Raises:
-      OSError: It cannot be written.
+      OSError: The file cannot be written.
     """
     if not filesystems.is_remote(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -115,7 +115,7 @@ def write(path: str, content: str | bytes) -> None:
 
 
 def _writing(uri: str) -> pa.NativeFile:
-    # Arrow's default compresses what is named `.gz`, and decompresses it again.
+    # By default, Arrow compresses objects named `.gz`, and decompresses them again.
     files = connect(uri, patient=True)
     return files.open_output_stream(path_of(uri), compression=None)
 
@@ -142,7 +142,7 @@ def statuses(paths: Sequence[str]) -> list[Status]:
 
 
 def exists(path: str, *, patient: bool = False) -> bool:
-    """Whether there is such a file or folder.
+    """Whether a file or folder exists.
 
     Args:
       path: A path or URL.
@@ -178,9 +178,9 @@ def objects(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
 
 
 def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
-    """The URLs of objects and of folders below a URL, sorted, but no hidden ones.
+    """The URLs of objects and of folders below a URL, sorted, without hidden ones.
 
-    As for a glob, a name that begins with a dot hides an object or a folder.
+    As in a glob, a name that begins with a dot hides an object or a folder.
 
     Args:
       url: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
@@ -217,7 +217,7 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
 
 
 def _below_by_names(url: str, levels: int | None) -> tuple[list[str], list[str]]:
-    """`below` on Cloud Storage, where Arrow lists no folders but those with a marker.
+    """`below` on Cloud Storage, where Arrow lists only folders with a marker.
 
     Args:
       url: `gs://BUCKET/FOLDER`.
@@ -277,8 +277,8 @@ def put(source: str | Path, uri: str, left_out: Collection[str] = ()) -> None:
     Args:
       source: A local file or folder.
       uri: `s3://…` or `gs://…`.
-      left_out: Files in the folder that are not copied, such as the one that marks it
-        as complete and is copied last.
+      left_out: Files in the folder that are not copied, e.g. a marker of completeness
+        that is copied last.
 
     Raises:
       OSError: A file cannot be read, or the object store does not answer or rejects
@@ -311,13 +311,13 @@ def _names(source: str | Path) -> list[str]:
 
 
 def remove(path: str) -> None:
-    """Removes a file, a link, or a folder with all that it contains, if it is there.
+    """Removes a file, a link, or a folder with its content, if it exists.
 
     Args:
       path: A path or URL.
 
     Raises:
-      OSError: It cannot be removed.
+      OSError: The path cannot be removed.
     """
     if not filesystems.is_remote(path):
         commit.remove(path)
@@ -335,18 +335,18 @@ def remove(path: str) -> None:
 
 
 def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Calls `work` for each item, some at a time: most of the time is latency.
+    """Calls `work` for each item, in several threads, because of the latency.
 
     Args:
-      work: Opens an object; safe to call in several threads.
-      items: Its arguments.
+      work: Opens an object; must be thread-safe.
+      items: The argument of each call.
 
     Returns:
       The results, in the order of `items`.
 
     Raises:
-      Exception: The one that `work` raised for the earliest item; later ones may not
-        have begun.
+      Exception: Any error of `work`, for the earliest item that failed; the work on
+        later items may not have begun.
     """
     pool = futures.ThreadPoolExecutor(_AT_A_TIME)
     try:

@@ -1,4 +1,4 @@
-"""Temporary folders; those of killed processes are removed by the next process."""
+"""Temporary folders; the next process removes the folders of killed processes."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def shared(name: str) -> Iterator[str]:
-    """A temporary folder whose path is the same for all processes that name it.
+    """A temporary folder with the same path in all processes that pass the same name.
 
     Only this user can read the folder. The last process that leaves the block removes
-    it; if that was killed, a later call of `folder` does.
+    it; if that process was killed, a later call of `folder` does.
 
     Args:
-      name: Part of the folder's name that nobody else uses.
+      name: A unique part of the folder's name.
     """
     made = Path(tempfile.gettempdir(), f"{_PREFIX}{name}")
     made.mkdir(mode=stat.S_IRWXU, exist_ok=True)

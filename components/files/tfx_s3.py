@@ -58,9 +58,9 @@ def _marking() -> type[filesystem.Filesystem]:
 
 
 class S3(filesystem.Filesystem):
-    """Those operations of TFX's file systems that its Launcher calls, by Arrow.
+    """The operations of TFX's file systems that its Launcher calls, by Arrow.
 
-    For stacks whose TensorFlow opens no `s3://`: executors work on local copies there.
+    For stacks where TensorFlow cannot open `s3://` and executors work on local copies.
 
     Raises:
       UserError: In each operation, if the store rejects it or does not answer.
@@ -70,12 +70,12 @@ class S3(filesystem.Filesystem):
 
     @staticmethod
     def exists(path: str) -> bool:
-        """Whether there is such an object or folder."""
+        """Whether an object or folder exists."""
         return _kind(path) != "NotFound"
 
     @staticmethod
     def isdir(path: str) -> bool:
-        """Whether there are objects below a URL, or one that stands for the folder."""
+        """Whether a URL has objects below it, or an object stands for the folder."""
         return _kind(path) == "Directory"
 
     @staticmethod
@@ -100,7 +100,7 @@ class S3(filesystem.Filesystem):
 
     @staticmethod
     def makedirs(path: str) -> None:
-        """Writes the empty objects that stand for a folder and those above it."""
+        """Writes the empty objects that stand for a folder and its parents."""
         with _problems(path, "written"):
             connect(path).create_dir(path_of(path))
 
@@ -114,7 +114,7 @@ class S3(filesystem.Filesystem):
 
     @staticmethod
     def rmtree(path: str) -> None:
-        """Removes a folder with all that it contains."""
+        """Removes a folder with its content."""
         with _problems(path, "removed"):
             connect(path).delete_dir(path_of(path))
 
@@ -127,7 +127,7 @@ def _kind(path: str) -> str:
 
 @contextlib.contextmanager
 def _problems(path: str, done: str) -> Iterator[None]:
-    """Converts errors of Arrow to those that TFX catches, or to ones for users."""
+    """Converts errors of Arrow to TFX's NotFoundError, or to a UserError."""
     try:
         with object_stores.problems_of(path, "run.root", done):
             yield

@@ -1,4 +1,4 @@
-"""Trees of files, on this machine or in an object store: what is there, how old."""
+"""Trees of files, local or in an object store: folders, sizes and ages."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def of(root: str) -> Tree:
 
 
 def remove(path: str) -> None:
-    """Removes a file, a link or a folder, if it is there.
+    """Removes a file, a link or a folder, if it exists.
 
     Args:
       path: A path or a URL.
 
     Raises:
-      UserError: The object store rejects that.
+      UserError: The object store rejects the request or does not answer.
     """
     is_remote = filesystems.is_remote(path)
     reported = object_stores.problems_of(path, "run.root", "removed")
@@ -109,7 +109,7 @@ class ObjectTree(Tree):
             self._add(f"{scheme}://{each.path}", each.size, each.mtime.timestamp())
 
     def _add(self, path: str, size: int, touched: float) -> None:
-        """Adds an object, and what it means for the folders above it."""
+        """Adds an object, and its size and time to the folders above it."""
         is_folder = False
         while path != self.root:
             self._sizes[path] += size

@@ -56,7 +56,7 @@ class InfraValidator(base_component.BaseComponent):
 
         Args:
           model: The exported model.
-          examples: Raw examples; those of the split `eval` are used.
+          examples: Raw examples; the split `eval` is used.
           schema: Schema of the raw examples.
           requests: Number of examples to call the model with.
         """

@@ -1,1 +1,1 @@
-"""What the kernel allows this process: control groups, and kills for lack of memory."""
+"""Limits that the kernel sets this process: control groups, and out-of-memory kills."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def folders(controller: str, root: Path) -> list[Path]:
-    """Folders of this process's control group, and of those above it.
+    """Folders of this process's control group, and of its parents.
 
     Args:
       controller: Name of the controller, such as `cpu` or `memory`.

@@ -52,8 +52,8 @@ def use(folder: str, names: Sequence[str]) -> None:
       names: Modules with `PLUGINS`.
 
     Raises:
-      UserError: A module cannot be imported, or has no `PLUGINS`; those of the other
-        modules are known.
+      UserError: A module cannot be imported, or has no `PLUGINS`; the plug-ins of the
+        other modules are known.
     """
     global _workload
     usable, problems = [], []
@@ -74,14 +74,14 @@ def forget() -> None:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """The plug-ins of one kind by name; see the module for where they come from.
+    """The plug-ins of one kind by name; the module docstring lists their sources.
 
     Iterating yields names, and imports no plug-in.
 
     Args:
       group: The group of entry points, such as `strategos.metrics`.
       kind: The class that a plug-in is an instance of.
-      own: Those of Strategos, as `package.module:object`.
+      own: The plug-ins of Strategos, as `package.module:object`.
       classes: Whether a plug-in is a subclass of `kind` instead. Otherwise a subclass
         stands for the instance that it makes without arguments.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Recipient:
-    """Who is told of the end of a run.
+    """The recipient of notifications about runs.
 
     Attributes:
       settings: The settings in `notify`, with the defaults that the plug-in declares.
@@ -38,22 +38,23 @@ class Recipient:
 
 
 class Notification(abc.ABC):
-    """One way to tell how a run ended.
+    """One way to report how a run ended.
 
     Attributes:
-      settings: The pydantic model of its settings; None for no settings.
+      settings: The pydantic model of the plug-in's settings; None for no settings.
     """
 
     settings: ClassVar[type[BaseModel] | None] = None
 
     def check(self, to: Recipient) -> None:
-        """Rejects before a run what could not be told after it.
+        """Rejects, before a run, settings that cannot work after it.
 
         Args:
-          to: Who would be told.
+          to: The recipient.
 
         Raises:
-          UserError: Nothing can be sent from this machine.
+          UserError: This machine cannot send the notification, e.g. a program is
+            missing.
         """
         del to  # all are accepted by default
 

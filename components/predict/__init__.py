@@ -2,8 +2,8 @@
 
 A SavedModel from the Trainer describes itself: `assets.extra/` contains the schema of
 the raw data, the names of the features that the model needs, and the spellings of a
-missing number. Files are read by ExampleGen's own sources and conversion, so a row is
-what it would be in training. The module imports TensorFlow, but not TFX.
+missing number. ExampleGen's own code reads and converts files, so a row has the same
+values as in training. The module imports TensorFlow, but not TFX.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Columns:
 
     @classmethod
     def of(cls, folder: Path) -> Columns:
-        """Reads what a model says of its columns.
+        """Reads the description of a model's columns.
 
         Args:
           folder: The SavedModel.
@@ -186,7 +186,7 @@ class Columns:
         return pa.array([values] * rows, pa.list_(features.ARROW[kind]))
 
     def _type(self, name: str) -> tuple[str, Kind, Any]:
-        """What a column allows, its kind, and a value that stands for nothing."""
+        """Allowed values in words, the kind, and a placeholder value of a column."""
         from strategos.components.data_files.values.kinds import Kind
 
         types = {
@@ -199,7 +199,7 @@ class Columns:
 
 @contextlib.contextmanager
 def on_disk(rows: str) -> Iterator[str]:
-    """Yields the path of the rows; that of a copy for standard input and for a pipe.
+    """Yields the path of the rows; for standard input and pipes, of a copy.
 
     Raises:
       BadInputError: The rows cannot be read; the message names `rows`, not the copy.
@@ -226,7 +226,7 @@ def _is_piped(rows: str) -> bool:
 
 
 def _copied(rows: str, folder: str) -> str:
-    """Copies standard input or a pipe to a file, whose suffix names its format."""
+    """Copies standard input or a pipe to a file with the suffix of its format."""
     from strategos.components.data_files import formats
 
     opened = os.dup(0) if rows == STDIN else rows
@@ -252,9 +252,9 @@ class Asked:
     """A row to predict.
 
     Attributes:
-      extra: Its values in columns that the training data do not have.
-      example: Serialized tf.Example; None if there is a problem.
-      problem: Why it cannot be predicted; "" for none.
+      extra: Values of columns that the training data do not have.
+      example: Serialized tf.Example; None if the row has a problem.
+      problem: Why the row cannot be predicted; "" for none.
     """
 
     extra: Mapping[str, Any]

@@ -116,10 +116,10 @@ def follow(
     """Lets an endpoint serve a version that was just pushed.
 
     Args:
-      endpoint: The endpoint; None if there is none.
-      target: Where the version is.
+      endpoint: The endpoint; None: do nothing.
+      target: The target with the version.
       version: The version. If it cannot be deployed, it is removed again, so that the
-        newest version is the one that the endpoint serves.
+        endpoint always serves the newest version.
       credentials: As for `Endpoint.deploy`.
 
     Raises:

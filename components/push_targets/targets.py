@@ -267,9 +267,9 @@ def identity(about: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def was_in(pushed: str, destination: str) -> bool:
-    """Whether a version was pushed to a target, as far as can be known.
+    """Whether a version was pushed to a target, or may have been.
 
-    A version whose folder is gone may have been moved to the target.
+    A version may have been moved to the target if its folder is gone.
 
     Args:
       pushed: Folder of the version when it was pushed.
@@ -286,7 +286,7 @@ def local(model: str) -> Iterator[str]:
     """Yields a local folder with a model while the block runs.
 
     Args:
-      model: A folder, or the URL of one, which is copied to a temporary folder.
+      model: A folder; or its URL, which is copied to a temporary folder.
 
     Raises:
       UserError: The URL cannot be read.

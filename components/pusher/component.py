@@ -15,7 +15,7 @@ from strategos.components.pusher import executor
 
 
 class PusherSpec(standard_component_specs.PusherSpec):
-    """TFX's PusherSpec plus what `Pusher` adds."""
+    """TFX's PusherSpec plus the inputs and parameters of `Pusher`."""
 
     PARAMETERS = {
         **standard_component_specs.PusherSpec.PARAMETERS,
@@ -94,7 +94,7 @@ class Pusher(base_component.BaseComponent):
           evaluation: The model's evaluation, for the manifest.
           endpoint: JSON of an `endpoint.Endpoint` to deploy the version to; "" for
             none.
-          live: The serving folder whose canary slot `destination` is; "" if
+          live: The serving folder, if `destination` is its canary slot; "" if
             `destination` itself serves.
         """
         custom = {"endpoint": endpoint} if endpoint else {}

@@ -83,7 +83,7 @@ class Executor(tfx_pusher.Executor):
 
 
 def _pushed_by() -> dict[str, Any]:
-    """What a manifest says of who pushes; {} if unknown."""
+    """The entry of a manifest that names who pushes; {} if unknown."""
     who = os.environ.get(PUSHER_VARIABLE)
     return {PUSHED_BY: json.loads(who)} if who else {}
 

@@ -1,4 +1,4 @@
-"""The manifest of a pushed version: what a model is, readable without ML Metadata.
+"""The manifest of a pushed version describes its model without ML Metadata.
 
 `assets.extra` is the folder of a SavedModel for files that no model server loads. The
 manifest appears with the version, and is copied with it.

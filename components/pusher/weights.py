@@ -21,7 +21,7 @@ from strategos.components.runtime_parameters import NOTHING
 def added(
     model: str, started_from: str, live: targets.Target
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields a model with its weights, and what its manifest says of them.
+    """Yields a model with its weights, and facts about them for its manifest.
 
     Args:
       model: The SavedModel's folder in a Model artifact, a path or a URL.

@@ -22,7 +22,7 @@ from strategos.components.schema_file import read_schema
 
 
 class Executor(stock.Executor):
-    """TFX's executor, and a correction of what it wrote."""
+    """TFX's executor, with a correction of the schema that it writes."""
 
     def Do(
         self,
@@ -49,11 +49,11 @@ def keep_columns(
     schema: schema_pb2.Schema,
     statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList],
 ) -> bool:
-    """Makes optional features of those that an update has made DEPRECATED.
+    """Turns features that an update has made DEPRECATED into optional ones.
 
     Args:
       schema: Inferred from `statistics`; changed in place.
-      statistics: Of the splits.
+      statistics: Statistics of the splits.
 
     Returns:
       Whether a feature was changed.

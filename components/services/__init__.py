@@ -1,1 +1,1 @@
-"""Requests to services: Google's, Kubernetes; what their errors mean."""
+"""Requests to Google's services and Kubernetes, and explanations of their errors."""

@@ -34,7 +34,7 @@ class ApiFailure:
       reason: The status of the answer, such as 403. Without an answer "unsent", or
         "unanswered" or "late" if the service may have carried out the request;
         "garbled" if another service answers; "log_in" if there are no credentials.
-      what: The reason in words, such as "it answers 403: no access to the project".
+      what: Reason in words, e.g. "it answers 403: no access to the project".
     """
 
     reason: int | str
@@ -66,7 +66,7 @@ def one_line(text: str | None) -> str:
 
 
 def _failure(error: Exception) -> ApiFailure | None:
-    """None for errors that are not those of a request."""
+    """The failure of a request; None for other errors."""
     import requests
     from google.api_core import exceptions
     from google.auth import exceptions as auth

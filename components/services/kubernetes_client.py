@@ -15,16 +15,16 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 def connect(launcher: str = "") -> tuple[ApiClient, str]:
-    """Returns a client, and the namespace that goes with its credentials.
+    """Returns a client, and the namespace of its credentials.
 
-    They are those of the first that exists: the files that KUBECONFIG names, the
-    service account of this pod, ~/.kube/config.
+    The first that exists is used: the files in KUBECONFIG, the service account of this
+    pod, or ~/.kube/config.
 
     Args:
       launcher: The launcher that connects, for messages.
 
     Raises:
-      UserError: There are none.
+      UserError: No usable credentials exist.
     """
     from kubernetes import client, config
 

@@ -15,7 +15,7 @@ def was_connected(error: requests.RequestException) -> bool:
 
 
 def cause(error: Exception) -> str:
-    """What the network reports, without the names of Python's objects."""
+    """The network's error message, without the names of Python's objects."""
     found = error.args[0] if error.args else error
     text = str(getattr(found, "reason", found))
     return text.rpartition(">: ")[2].rpartition("): ")[2]

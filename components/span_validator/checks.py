@@ -1,10 +1,10 @@
-"""Compares the statistics of a span with those of the spans before it.
+"""Compares the statistics of a span with the spans before it.
 
 Distances are TFDV's: L-infinity between the shares of a text's values, and the
 Jensen-Shannon divergence (base 2) between the histograms of numbers; both 0 to 1.
-Values of a text that the data to compare with do not have count together, as one value
-whose share was 0, as far as they are more than chance would bring (Good and Turing: the
-share of rows whose value occurs once).
+Values of a text that the other data lack count together, as one value with a share of 0
+there. Their share is reduced by the share expected by chance (Good and Turing: the
+share of rows with a value that occurs once in the other data).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def judge(span: Compared, bounds: Mapping[str, Any]) -> Iterator[Check]:
     """Yields every check of a span.
 
     Args:
-      span: The span, and what it is compared with.
+      span: The span, and the statistics to compare it with.
       bounds: The setting `gates`.
     """
     for name in GATES.own:
@@ -84,7 +84,7 @@ def distances(
 
 
 def _new_share(found: Values, other: Values) -> float:
-    """The share of values in `found` that `other` lacks, less that of chance."""
+    """The share of values in `found` that `other` lacks, less the share by chance."""
     if not other.complete:
         return 0.0
     new = sum(n for value, n in found.counts.items() if value not in other.counts)
@@ -93,7 +93,7 @@ def _new_share(found: Values, other: Values) -> float:
 
 
 def limits_of(bounds: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:
-    """The bound of each feature: its own, or that of all.
+    """The bound of each feature: its own, or the common bound.
 
     Args:
       bounds: `{"at_most": 0.3, "features": {"carrier": 0.1}}`.
@@ -131,7 +131,7 @@ class Rows(Gate):
 
 
 class Types(Gate):
-    """Columns that are new, and those of text that were of numbers."""
+    """New columns, and columns that changed between text and numbers."""
 
     def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
         """See `Gate`; without settings."""
@@ -184,7 +184,7 @@ class Skew(Gate):
     """The distance from serving data."""
 
     def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
-        """See `Gate`: settings as those of `Drift`."""
+        """See `Gate`: settings as for `Drift`."""
         if settings and span.serving is not None:
             note = f"against {measure.rows(span.serving):,} rows of serving data"
             yield from _apart("skew", span, span.serving, settings, note)

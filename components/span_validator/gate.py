@@ -1,4 +1,4 @@
-"""The interface of a gate: what is compared before the rows of a new span are read.
+"""The interface of a gate: checks on the statistics of a new span, before it is used.
 
 Usage, in a package with the entry point `holidays = "package.module:Holidays"` in the
 group `strategos.gates`, for `gates.plugins: {holidays: {at_most: 0.1}}`:
@@ -36,10 +36,10 @@ class Check:
       span: The span's number.
       ok: Whether the bound holds.
       feature: The column; "" for the span as a whole.
-      received: The figure; None without one, and where too few rows are compared.
+      received: The figure; None if the check has none or compares too few rows.
       bound: `at_least`, `at_most` or `may_rise`; "" without a figure.
       required: The bound's number.
-      note: What was compared, or what is wrong.
+      note: The compared data, or the problem.
     """
 
     gate: str
@@ -54,11 +54,11 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Usual:
-    """What spans usually look like.
+    """Statistics of earlier, accepted spans.
 
     Attributes:
       numbers: The numbers of the spans, ascending.
-      statistics: Their statistics.
+      statistics: The statistics of each span.
     """
 
     numbers: Sequence[int]
@@ -72,14 +72,14 @@ class Usual:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A span, and what it is compared with.
+    """A span, and the statistics to compare it with.
 
     Attributes:
       number: The span's number.
       found: The span's statistics; `measure` reads them.
-      usual: Accepted spans before it; of a first span, none.
-      serving: Statistics of the rows that the model in production was given; None
-        without `gates.skew`.
+      usual: Accepted spans before this span; empty for a first span.
+      serving: Statistics of rows sent to the model in production; None without
+        `gates.skew`.
     """
 
     number: int
@@ -102,8 +102,8 @@ class Gate(abc.ABC):
         """Yields every check of a span.
 
         Args:
-          span: The span, and what it is compared with.
-          settings: The settings in `gates`; None without any.
+          span: The span, and the statistics to compare it with.
+          settings: The gate's settings in `gates`; None if it has none.
         """
 
 

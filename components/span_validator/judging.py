@@ -18,7 +18,7 @@ _CANARY, _LIVE = "canary", "live"
 
 
 def judge(request: dict[str, Any]) -> dict[str, Any]:
-    """Judges a model by what the Evaluator checks, if the span passes the gates.
+    """Judges a model by the Evaluator's checks, if the span passes the gates.
 
     Args:
       request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
@@ -28,7 +28,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
         of SavedModels; `live` may be None.
 
     Returns:
-      What `summary.summarize` does: the metrics, the checks and the verdict. For a span
+      Result of `summary.summarize`: the metrics, the checks and the verdict. For a span
       that a gate would stop, only `at_fault`: a line for each failed check.
 
     Raises:

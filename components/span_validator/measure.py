@@ -34,7 +34,7 @@ class Reader:
     """Reads the statistics of spans.
 
     Attributes:
-      engine: What works on the data.
+      engine: Runs the work on the data.
       pattern: `data.examples`.
       schema_file: The curated schema; "": each span's types are inferred from it alone.
       null_values: Spellings of a missing value in columns of numbers.
@@ -48,11 +48,10 @@ class Reader:
     folder: str
 
     def of(self, span: Span) -> Statistics:
-        """Returns the statistics of a span's rows, equal to those of StatisticsGen.
+        """Returns the statistics of a span's rows, as StatisticsGen computes them.
 
-        The counts of a text feature's values are complete up to `RANKED` of them.
-        Statistics of the same files are computed once, if the folder of
-        `FOLDER_VARIABLE` is there to keep them.
+        The counts of a text feature's values are complete up to `RANKED` values. If
+        `FOLDER_VARIABLE` names a folder, it caches the statistics of the same files.
 
         Args:
           span: The span.
@@ -90,10 +89,10 @@ class Reader:
     def kinds(
         self, runner: shards.ShardRunner, span: Span
     ) -> tuple[dict[str, Kind], numerals.Nulls, list[shards.Shard]]:
-        """Returns the kinds of a span's columns, with what reading its rows needs.
+        """Returns the kinds of a span's columns, and the arguments to read its rows.
 
         Args:
-          runner: What works on the span.
+          runner: Runs the work on the span.
           span: The span.
 
         Returns:

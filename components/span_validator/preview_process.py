@@ -73,7 +73,7 @@ def _metrics(
 
 
 def reader_of(request: Mapping[str, Any]) -> Reader:
-    """What reads spans.
+    """The reader of spans.
 
     Args:
       request: As for `preview`.
@@ -96,7 +96,7 @@ def scored(
     """Scores all rows of a span as the Evaluator does.
 
     Args:
-      reader: What reads spans.
+      reader: The reader of spans.
       span: The span.
       label: Name of the label's column.
       evaluator: The section of the settings: task, metrics, slices, bounds.
@@ -156,11 +156,11 @@ def _written(
     """Writes a span's rows with a label as examples; files, and the kinds of columns.
 
     Args:
-      reader: What reads spans.
+      reader: The reader of spans.
       span: The span.
       label: Name of the label's column.
-      known: Kinds of columns, in place of those that this span alone would have: its
-        numbers of a FLOAT column may all be whole, its texts may all be numbers.
+      known: Kinds of columns, in place of kinds inferred from this span alone: e.g. its
+        numbers in a FLOAT column may all be whole.
     """
     from strategos.components.data_files import shards, writing
     from strategos.components.data_files.splitting import Splitter

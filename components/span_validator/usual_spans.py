@@ -1,4 +1,4 @@
-"""Checks new spans against the usual ones; see `checks` for what is compared."""
+"""Checks new spans against the usual ones; `checks` has the comparisons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def judged(
     """Yields every check of some spans against the usual ones.
 
     Args:
-      reader: What reads spans.
+      reader: The reader of spans.
       compared: `judged` and `usual`: the spans, [number, version] each.
       gates: The setting `gates`, and `on_anomaly`.
       serving: Pattern of the serving data; unused without `skew`.
@@ -50,7 +50,7 @@ def judged(
 
 
 def _usual(reader: Reader, found: list[Span]) -> Usual:
-    """The statistics of spans; without those that do not fit the schema."""
+    """The statistics of the spans that fit the schema."""
     numbers, statistics = [], []
     for span in found:
         try:
@@ -69,6 +69,6 @@ def _resolved(reader: Reader, chosen: list[list[Any]]) -> list[Span]:
 
 
 def _serving(reader: Reader, pattern: str) -> Any:
-    """The statistics of the serving data, whose rows need not have the label."""
+    """The statistics of the serving data; its rows need not have the label."""
     (served,) = spans.resolve_spans(pattern, [[0, None]])
     return dataclasses.replace(reader, pattern=pattern, schema_file="").of(served)

@@ -62,10 +62,10 @@ def empty() -> list[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """A column of a batch: what TFDV's generators use of a `pa.RecordBatch`.
+    """A column of a batch, with the parts of `pa.RecordBatch` that TFDV reads.
 
     Attributes:
-      schema: Of the column alone.
+      schema: Schema of the column alone.
       columns: The column.
       num_rows: Rows that no other column of the batch has counted.
     """

@@ -1,4 +1,4 @@
-"""Counts of a split's text values, equal to those of TFDV's Beam generator.
+"""Counts of a split's text values, equal to the counts of TFDV's Beam generator.
 
 TFDV's exact generator is a Beam transform over rows, and its combiner is approximate.
 This combiner is exact up to a number of distinct values; beyond it, its errors are

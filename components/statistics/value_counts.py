@@ -2,8 +2,8 @@
 
 Exact while the distinct values are at most `EXACT_VALUES` and take at most
 `EXACT_BYTES`: that depends on the values alone, not on how they are cut or merged. Of
-more values, the most frequent are kept. Each count is then at least what it says, and
-lower than the truth by at most `error`, as in lossy counting (Manku & Motwani 2002).
+more values, the most frequent are kept. Each count is then a lower bound, too low by at
+most `error`, as in lossy counting (Manku & Motwani 2002).
 The number of distinct values is estimated from the smallest hashes (Bar-Yossef et al.
 2002), with a relative standard error of `UNIQUE_ERROR`.
 """

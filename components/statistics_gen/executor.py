@@ -43,9 +43,9 @@ _OPTIONS = ("stats_options_json", "sample_rate_by_split", "sharded_stats_output"
 class Executor(EngineExecutor, stock.Executor):
     """TFX's executor; for tf.Examples with default options it reads whole batches.
 
-    The output equals that of TFX's executor: the same generators get the same values.
-    Quantiles and histograms come from sketches that depend on how the rows are batched;
-    in these, two runs of TFX's executor differ in the same way.
+    The output equals the output of TFX's executor: the same generators get the same
+    values. Only quantiles and histograms may differ, as between two runs of TFX's
+    executor: they come from sketches that depend on how the rows are batched.
     """
 
     def Do(
@@ -114,7 +114,7 @@ def _decoded(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
-    """The files to read of a split: those with its columns, where there are some."""
+    """The files to read of a split: its files of columns, or else its TFRecords."""
     found = columns.files(examples.uri, split)
     folder = artifact_utils.get_split_uri([examples], split)
     files = found or sorted(fileio.glob(os.path.join(folder, "*")))
@@ -124,17 +124,17 @@ def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
 
 
 class _Part:
-    """What some shards of a split have: accumulators, or statistics if these are all.
+    """Accumulators of some shards of a split, or statistics once all are merged.
 
-    So the statistics of a split are extracted while shards of the next one are read.
+    So the statistics of a split are extracted while shards of the next split are read.
 
     Args:
-      accumulators: Of the shards.
+      accumulators: Accumulators of the shards.
       shards: Number of shards.
       of: Number of all shards of the split.
 
     Attributes:
-      statistics: Of the split; None while shards are missing.
+      statistics: Statistics of the split; None while shards are missing.
     """
 
     def __init__(self, accumulators: list[Any], shards: int, of: int):

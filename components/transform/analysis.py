@@ -46,9 +46,9 @@ def analyze(
     """Analyzes the examples and writes TFT's graph.
 
     Args:
-      engine: What the Beam pipeline of the analysis runs on.
+      engine: Runs the analysis, by Beam or in this process.
       preprocessing_fn: The user's function.
-      files: Files of the raw examples to analyze: of their columns, or TFRecords.
+      files: Files of the raw examples to analyze: files of columns, or TFRecords.
       schema: Schema of the raw examples.
       folder: Folder that gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
 

@@ -47,7 +47,7 @@ def materialize(
     for the Trainer.
 
     Args:
-      engine: What works on the files.
+      engine: Runs the work on the files.
       graph: Folder of the transform graph.
       files: The raw examples of each split: files of columns, or TFRecord files.
       examples: URI of the artifact that gets them.
@@ -74,9 +74,10 @@ def materialize(
 
 @dataclasses.dataclass(frozen=True)
 class _Shard:
-    """Transforms one file; the result is what was written of its split.
+    """Transforms one file.
 
-    And, by feature, the number of rows with a number that is not finite.
+    Returns the files written for its split, and by feature the number of rows with a
+    number that is not finite.
     """
 
     graph: str

@@ -88,7 +88,7 @@ def _is_unknown(error: Exception, inputs: Tensors) -> bool:
 
 
 def _remedy(error: Exception, inputs: Tensors, empty: Mapping[str, Emptiness]) -> str:
-    """What to do about an error of the user's function; "" if that is not known."""
+    """The remedy for an error of the user's function; "" if unknown."""
     if _is_unknown(error, inputs):
         near = nearest(str(error.args[0]), inputs)
         return f"Did you mean `{near}`?" if near else ""

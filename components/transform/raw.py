@@ -67,7 +67,7 @@ def batches(
 
 
 class LazyBatch:
-    """Stands in for a `pa.RecordBatch`, which is read when it is used.
+    """Stands in for a `pa.RecordBatch`, and reads it on first use.
 
     Pickled, it is a place in a file: a runner that moves it to another process moves no
     rows.
@@ -98,7 +98,7 @@ class LazyBatch:
 def lazy_batches(
     file: str, schema: schema_pb2.Schema, needed: Sequence[str]
 ) -> Iterator[pa.RecordBatch | LazyBatch]:
-    """Yields what `batches` yields; the batches of a file of columns are not read yet.
+    """As `batches`, but yields a LazyBatch for each batch of a file of columns.
 
     Args:
       file: File of columns (`.arrow`) or TFRecord file of tf.Examples.

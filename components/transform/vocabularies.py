@@ -1,10 +1,10 @@
-"""Vocabularies that stay where they are if an engine repeats the end of their write.
+"""Keeps finished vocabularies if an engine repeats the end of their write.
 
-TFT writes a vocabulary by Beam's sink of files, which deletes what is at the
-destination before it renames its own file. If a worker dies after that, an engine
-repeats both steps: the first one deletes the vocabulary that is final, and the second
-one finds no file to rename. Beam's second step alone is safe to repeat: a rename
-replaces a file as a whole, and a file that is there already is not renamed again.
+TFT writes a vocabulary by Beam's sink of files, which deletes the destination before it
+renames its own file. If a worker dies after that, an engine repeats both steps: the
+first deletes the finished vocabulary, and the second finds no file to rename. Beam's
+second step alone is safe to repeat: a rename replaces a file as a whole, and a file
+that was already renamed is not renamed again.
 """
 
 from __future__ import annotations

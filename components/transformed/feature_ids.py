@@ -42,8 +42,8 @@ class FeatureIds:
         entries can be assigned to values.
       ids: For each entry its value or, of a one-hot vector, the place of its 1;
         int64[n], empty without `entries`.
-      others: Ids that keys have which are not in the vocabulary, ascending; int64[m],
-        empty without `entries`.
+      others: Ids of keys that are not in the vocabulary, ascending; int64[m], empty
+        without `entries`.
       is_one_hot: Whether the feature is a one-hot vector.
       is_discrete: Whether the values are whole numbers, truth values or text.
       varies: Whether other data may change the meaning: the feature depends on a
@@ -71,8 +71,8 @@ def of(
     Args:
       output: The feature's tensors in the graph: one, or the components of a sparse or
         ragged tensor.
-      values: The one among them that holds the values.
-      digests: Those of the graph.
+      values: The tensor in `output` that holds the values.
+      digests: Digests of the graph.
       prune: Cuts parts out of the graph.
     """
     text = "".join(digests.of(tensor) for tensor in output)
@@ -163,7 +163,7 @@ class Digests:
         return self._captured.get(id(tensor))
 
     def varies(self, tensor: tf.Tensor) -> bool:
-        """Whether a tensor depends on what the graph has captured."""
+        """Whether a tensor depends on captured variables or tables of the graph."""
         return tensor.op.name in self._varying
 
     def of(self, tensor: tf.Tensor) -> str:
@@ -204,9 +204,9 @@ class Digests:
 def _assigned(
     lookup: tf.Operation, values: tf.Tensor, digests: Digests, prune: Prune
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
-    """Entries, their ids, those of other keys, and whether they are one-hot.
+    """Entries, their ids, ids of other keys, and whether ids are one-hot.
 
-    None if the feature's values need something else than this look-up's keys.
+    None if the feature's values depend on anything but this look-up's keys.
     """
     table = digests.captured(lookup.inputs[0])
     if table is None:
@@ -273,7 +273,7 @@ def _as_ids(values: tf.Tensor, rows: int) -> tuple[np.ndarray, bool] | None:
 
 
 def _completed(ids: np.ndarray, unknown: np.ndarray, is_one_hot: bool) -> np.ndarray:
-    """The ids of unknown keys, with those between them that no sample has met."""
+    """The ids of unknown keys, including ids between them that no sample has met."""
     found = set(unknown.tolist()) - ({-1} if is_one_hot else set())
     above = {each for each in found if each > ids.max()}
     if above:

@@ -42,7 +42,7 @@ class TransformGraph:
         return {raw for name in names for raw in self._sources[name]}
 
     def ids(self) -> dict[str, FeatureIds]:
-        """What the values of each transformed feature mean, the label included."""
+        """The meaning of each transformed feature's values, the label included."""
         return _ids(self._loaded.transform_fn)
 
     def raw_columns_of(self, features: Iterable[str]) -> set[str]:
@@ -77,8 +77,7 @@ class TransformGraph:
 
 
 def ids_of(output: tft.TFTransformOutput) -> dict[str, FeatureIds]:
-    """What the values of each transformed feature mean, the label included.
-
+    """The meaning of each transformed feature's values, the label included.
     Args:
       output: TFT's view of the graph's folder.
     """
@@ -128,7 +127,7 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
 
 
 def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
-    """What the values of each transformed feature mean."""
+    """The meaning of each transformed feature's values."""
     function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
     graph = function.graph
     digests = feature_ids.Digests(graph, _raw_features(function))
@@ -184,7 +183,7 @@ def _flat_names(structure: Mapping[str, Any]) -> list[str]:
 
 
 def ancestors(op: tf.Operation) -> set[tf.Operation]:
-    """An operation, and those that it is computed from."""
+    """An operation, and all operations that it is computed from."""
     found, todo = {op}, [op]
     while todo:
         new = {tensor.op for tensor in todo.pop().inputs} - found

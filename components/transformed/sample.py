@@ -1,8 +1,8 @@
 """A few raw examples beside the transform graph, for the check of each export.
 
-The Trainer compares the answers of the exported model on these rows with those of the
-trained model on the same rows transformed, which are the first and last rows of the
-transformed split that training evaluates on.
+The Trainer compares the answers of the exported model on these rows with the trained
+model's answers on the same rows transformed, the first and last rows of the transformed
+split that training evaluates on.
 """
 
 from __future__ import annotations

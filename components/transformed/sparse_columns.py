@@ -16,7 +16,7 @@ _FILE = "missing.json"
 
 
 def advice(names: Iterable[str], empty: Mapping[str, Emptiness]) -> str:
-    """What to do where code does not expect whether a column is sparse.
+    """The remedy for code that fails because a column is sparse.
 
     Args:
       names: The raw columns that are sparse.
@@ -37,11 +37,11 @@ def advice(names: Iterable[str], empty: Mapping[str, Emptiness]) -> str:
 
 
 def advice_on(graph: str, features: Iterable[str]) -> str:
-    """What to do about transformed features that are sparse.
+    """The remedy for code that fails because transformed features are sparse.
 
     Args:
       graph: Folder of the transform graph.
-      features: Their names.
+      features: Names of the features.
     """
     transform = TransformGraph(tft.TFTransformOutput(graph))
     columns = transform.raw_features_of(features)
@@ -62,7 +62,7 @@ def write(graph: str, empty: Mapping[str, Emptiness]) -> None:
 
 
 def load(graph: str) -> dict[str, Emptiness]:
-    """Reads what `write` wrote; {} if Transform wrote nothing.
+    """Reads the file of `write`; {} if it is missing.
 
     Args:
       graph: Folder of the transform graph.

@@ -23,7 +23,7 @@ def write(graph: str, found: Mapping[str, str]) -> None:
 
 
 def load(graph: str, split: str) -> str:
-    """Reads the value of a split, with its file and line; "" if there is none.
+    """Reads the value of a split, with its file and line; "" if it has none.
 
     Args:
       graph: Folder of the transform graph.

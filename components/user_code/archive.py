@@ -1,9 +1,9 @@
 """The user's modules as one object in an object store, named by its content.
 
-An archive holds the files that the fingerprint of a module covers: the module, what it
+An archive holds the files that the fingerprint of a module covers: the module, its
 imports and the files that it names. It is a ZIP file without compression and times, so
-the same files make the same bytes everywhere. Its name ends with their hash, by which a
-download is checked.
+the same files make the same bytes everywhere. Its name ends with the hash of the bytes,
+which a download is checked against.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ def download(url: str, parent: Path, key: str) -> str:
 
 @contextmanager
 def of_step(target: str) -> Iterator[None]:
-    """Lets executors use the modules whose archive the environment names, if any.
+    """Lets executors use the modules of the archive that the environment names, if any.
 
     Args:
-      target: `kubeflow` or `vertex`, whose section has `modules`.
+      target: `kubeflow` or `vertex`: the section with `modules`.
 
     Raises:
       UserError: See `download`.

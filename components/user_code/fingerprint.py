@@ -2,16 +2,16 @@
 
 Reads the source only, and imports nothing. Included:
 
-- the module, and every module that it or one of these imports, in the workload's folder
-  or elsewhere on the import path, but for installed packages and the standard library;
+- the module and its imports, direct or not, in the workload's folder or elsewhere on
+  the import path, but for installed packages and the standard library;
 - files that the code names by a literal (`open("vocab.txt")`, `HERE / "assets" /
   "vocab.txt"`), whole;
 - environment variables that the code reads by a literal name, if requested;
 - files that the settings declare (`transform.files`, `trainer.files`);
-- the version of the package, where the module itself is an installed one.
+- the version of the package, if the module itself is installed.
 
-Not included: computed names, whole folders, and other installed packages. Those files
-that are really used are recorded while the code runs, see `uses`.
+Not included: computed names, whole folders, and other installed packages. While the
+code runs, `uses` records the files that are really used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fingerprint(
     memo: Path | None = None,
     files: Sequence[str] = (),
 ) -> str:
-    """A hash of everything that determines what a module does.
+    """A hash of a module's code, and of the files and variables that it names.
 
     Args:
       folder: Folder of the workload's modules.
@@ -71,7 +71,7 @@ def fingerprint(
 
 
 def members(folder: str, module: str, files: Sequence[str] = ()) -> dict[Path, Path]:
-    """The files whose contents `fingerprint` hashes.
+    """The files that `fingerprint` hashes.
 
     Args:
       folder: Folder of the workload's modules.
@@ -79,8 +79,8 @@ def members(folder: str, module: str, files: Sequence[str] = ()) -> dict[Path, P
       files: As for `fingerprint`.
 
     Returns:
-      The path of each file, by the absolute path that it needs beside the module. A
-      module elsewhere on the import path needs one in `folder`. Files that the code
+      The path of each file, by the absolute path that it needs beside the module: in
+      `folder`, also for a module elsewhere on the import path. Files that the code
       names by an absolute path outside of `folder` are left out.
     """
     code = _Code(Path(folder).resolve(), files)
@@ -89,11 +89,11 @@ def members(folder: str, module: str, files: Sequence[str] = ()) -> dict[Path, P
 
 
 def declared(folder: str | Path, pattern: str) -> list[Path]:
-    """The files that a pattern of the settings names, and those in such folders.
+    """The files that match a pattern of the settings, or are in a matching folder.
 
     Args:
       folder: Folder of the workload's modules.
-      pattern: A path or a glob, relative to `folder`.
+      pattern: A path or a glob, relative to `folder`, e.g. `assets/*.txt`.
     """
     found = glob.glob(os.path.join(folder, pattern), recursive=True)
     below = (each for path in map(Path, found) for each in (path, *path.rglob("*")))
@@ -221,7 +221,7 @@ def _installed(module: str) -> str:
 
 
 def _imports(source: _Source) -> Iterator[str]:
-    """Absolute names of what a source imports, and of what may be modules in it."""
+    """Absolute names of imported modules; also imported names that may be modules."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -59,7 +59,7 @@ _WRAPPED = {
         ("pyarrow.parquet.core", "read_table"),
     ),
 }
-# Imported before, so that what the user's code imports while it runs is wrapped too.
+# Imported before, so that parts that the user's code imports later are wrapped too.
 _ARROW = ("csv", "json", "feather", "dataset", "orc", "parquet")
 _NAMES = (
     *("filename", "filenames", "filepattern", "input_file", "path_or_paths", "path"),
@@ -73,10 +73,10 @@ def wrap(opened: Report, read: Report, globbed: Report, listed: Report) -> None:
     """Replaces the functions until `unwrap`.
 
     Args:
-      opened: Called with the path of a file, and whether it is opened to be written.
+      opened: Called with the path of a file, and whether it is opened for writing.
       read: Called with the path of a file or folder.
       globbed: Called with a pattern.
-      listed: Called with the path of a folder whose names are read.
+      listed: Called with the path of a folder that is listed.
     """
     for name in _ARROW if "pyarrow" in sys.modules else ():
         with contextlib.suppress(ImportError):  # a build of Arrow without this part
@@ -121,7 +121,7 @@ def _wrapper(original: Any, attribute: str, report: Report) -> Any:
     def wrapped(*arguments: Any, **named: Any) -> Any:
         with contextlib.suppress(
             Exception
-        ):  # the function itself reports what is wrong
+        ):  # the function itself reports a wrong argument
             _report(arguments[is_method:], named, report)
         return function(*arguments, **named)
 
@@ -129,7 +129,7 @@ def _wrapper(original: Any, attribute: str, report: Report) -> Any:
 
 
 def _subclass(original: Any, report: Report) -> Any:
-    """A class whose instances are reported when they are made; for classes in C."""
+    """A subclass that reports each instance when it is made; for classes in C."""
 
     def new(cls: Any, *arguments: Any, **named: Any) -> Any:
         with contextlib.suppress(Exception):
@@ -148,7 +148,7 @@ def _report(arguments: tuple[Any, ...], named: dict[str, Any], report: Report) -
 
 
 def _paths(value: Any) -> Iterator[Any]:
-    """The paths in an argument; none in a tensor whose value is not known yet."""
+    """The paths in an argument; none in a tensor without a static value."""
     if isinstance(value, (str, bytes, os.PathLike)):
         yield value
     elif isinstance(value, (list, tuple, set)):

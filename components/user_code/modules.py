@@ -44,10 +44,9 @@ def activate(folder: str) -> None:
 
 
 def forget() -> None:
-    """Unloads the modules of the workload: those that are imported next are its own.
+    """Unloads the modules of the workload.
 
-    A node's modules are then imported again, and so recorded, by the next node that
-    uses them, and by no other one.
+    The next node that needs a module then imports it again, and so records it as used.
     """
     global _active
     with _lock:
@@ -57,7 +56,7 @@ def forget() -> None:
 
 
 def active() -> str | None:
-    """The folder of the workload whose modules this process imports, if any."""
+    """The folder of the workload that this process imports modules from, if any."""
     return _active
 
 

@@ -58,10 +58,10 @@ def _meant(error: BaseException) -> str:
 
 
 def operation_error(message: str) -> str:
-    """What went wrong in a graph's operation, without where in TensorFlow's graph.
+    """The error of a graph's operation, without its place in TensorFlow's graph.
 
     Args:
-      message: Of a `tf.errors.OpError`.
+      message: Message of a `tf.errors.OpError`.
     """
     reason = _GRAPH_REMARK.sub("", message.partition("[[{{node")[0]).strip()
     return first_line(reason or message)

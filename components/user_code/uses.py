@@ -3,7 +3,7 @@
 `fingerprint` reads names from source text, which cannot be complete: a name may be
 computed. While the user's code runs, each file that it opens or imports, each folder
 that it lists and each environment variable that it reads is reported once, as a `used`
-event. The orchestrator keeps what was used beside the execution (`pipeline.root.uses`).
+event. The orchestrator stores these beside the execution (`pipeline.root.uses`).
 
 Files that Python opens and imports are seen by an audit hook; files that TensorFlow,
 Arrow and HDF5 open in C++ by wrapped functions (`library_files`); environment variables
@@ -65,10 +65,10 @@ _reported: set[tuple[str | None, str | None, str, str]] = set()
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Reports what all threads of this process use while the block runs.
+    """Reports files and variables that this process uses while the block runs.
 
-    Modules of the user that were imported before count as used. Blocks may be nested,
-    and entered by several threads.
+    Covers all threads. Modules of the user that were imported before count as used.
+    Blocks may be nested, and entered by several threads.
     """
     global _depth
     with _lock:
@@ -164,7 +164,7 @@ def globbed(pattern: Any) -> None:
 
 
 def listed(folder: Any) -> None:
-    """Reports a folder whose names were read.
+    """Reports a folder that was listed.
 
     Args:
       folder: As for `opened`.

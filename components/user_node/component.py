@@ -25,22 +25,23 @@ def make(
     *,
     on_cluster: bool,
 ) -> BaseComponent:
-    """Makes a node whose executor runs inside of Strategos' own.
+    """Makes a node that runs the user's executor inside of Strategos' executor.
 
-    Ours finds the user's modules, records what they use and explains their errors. For
-    a container component it starts the container; a cluster does so itself.
+    Ours finds the user's modules, records their uses and explains their errors. For a
+    container component it starts the container; a cluster starts containers itself.
 
     Args:
       component: The class.
       name: Id of the node.
-      module: Where the module is, its fingerprint, and whether the node is a gate.
+      module: Folder and name of the module, its fingerprint, and whether the node is a
+        gate.
       inputs: The channels by argument.
       parameters: The values by argument.
       on_cluster: Whether the pipeline is compiled for a cluster.
 
     Raises:
-      Exception: Whatever the class's constructor raises; or the command of a container
-        has a placeholder that the component does not declare.
+      Exception: Any error of the class's constructor; or the command of a container has
+        a placeholder that the component does not declare.
     """
     container = component.EXECUTOR_SPEC
     in_container = isinstance(container, executor_specs.TemplatedExecutorContainerSpec)

@@ -1,4 +1,4 @@
-"""Runs the executor of a user's component, and records what it uses."""
+"""Runs the executor of a user's component, and records its uses of files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Executor(base_executor.BaseExecutor):
         """Runs the executor that the property `user_module` names.
 
         Returns:
-          What the executor returns; None for a container.
+          Result of the executor; None for a container.
 
         Raises:
           GateStoppedError: The node is a gate, and stops the run.
           UserError: The executor failed; the message names file and line.
-          SystemExit: A container was at work when this process received SIGTERM.
+          SystemExit: A container was running when this process received SIGTERM.
         """
         given = dict(exec_properties)
         described = given.pop(USER_MODULE)

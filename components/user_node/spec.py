@@ -36,7 +36,7 @@ class Spec:
     Attributes:
       inputs: Arguments that take artifacts.
       parameters: Arguments that take values.
-      outputs: What the component makes.
+      outputs: Artifacts that the component makes.
     """
 
     inputs: Mapping[str, Argument]
@@ -48,11 +48,11 @@ class Spec:
         """Reads the specification of a TFX component class.
 
         Args:
-          component: The class; also a function with TFX's decorator `@component`, and
-            what `create_container_component` returns.
+          component: The class; also a function with TFX's decorator `@component`, or
+            the result of `create_container_component`.
 
         Raises:
-          UserError: Not a component, or one that cannot be run.
+          UserError: Not a component, or a component that cannot be run.
         """
         declared: Any = getattr(component, "SPEC_CLASS", None)
         if not (inspect.isclass(component) and inspect.isclass(declared)):

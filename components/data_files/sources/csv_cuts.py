@@ -28,12 +28,12 @@ _SEARCHED = 1 << 16  # bytes that are searched for line breaks at a time
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """What the scan of a part found, by whether the part begins within quotes.
+    """Result of the scan of a part, by whether the part begins within quotes.
 
     Attributes:
       ends_quoted: Whether the part ends within quotes, if it begins (outside, within).
       first_row: Offset in the file of the first row that begins in the part, likewise.
-      last_row: Offset of the last one, likewise.
+      last_row: Offset of the last such row, likewise.
     """
 
     ends_quoted: tuple[bool, bool]

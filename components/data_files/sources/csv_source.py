@@ -213,7 +213,7 @@ class CsvSource(Source):
 
         Args:
           part: Where to start.
-          after: Lines behind those of the file.
+          after: Lines to append to the file's lines.
         """
         csv.field_size_limit(sys.maxsize)
         before = csv_cuts.count_lines(self.path, part.start)

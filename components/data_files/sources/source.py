@@ -65,8 +65,8 @@ class Source(abc.ABC):
       suspects: Names of the columns with a number that float32 may not represent;
         None if unknown.
       is_empty: Whether the header says that the file has no rows.
-      malformed: What is wrong with each row that cannot be read, by index. Default:
-        such a row is an error. With a dict, `batches` may leave it out and name it.
+      malformed: Reason for each row that cannot be read, by index. None (default): such
+        a row is an error. A dict: `batches` may leave out the row and add its reason.
     """
 
     cut_by_scan: ClassVar[bool] = False
@@ -109,7 +109,7 @@ class Source(abc.ABC):
 
     @classmethod
     def check(cls, path: str) -> None:
-        """Rejects a file whose first bytes contradict the suffix of its name.
+        """Rejects a file if its first bytes contradict the suffix of its name.
 
         Raises:
           UserError: The file cannot be opened or has another format; the message names
@@ -163,7 +163,7 @@ class Source(abc.ABC):
         return rows
 
     def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields columns of which `inspect` read only the declared type.
+        """Yields columns that `inspect` has not read, only their declared types.
 
         Args:
           part: The part to read.

@@ -1,10 +1,10 @@
 """Converts the columns of a file to features: lists of int64, float32 or bytes.
 
-Integers and decimals without a fraction become int64, other numbers float32 (those of a
-column that is INT must be whole), booleans 0 and 1; text stays UTF-8, times and dates
-become text. A row of a list column becomes a
-feature with that row's number of values. A missing value becomes a null list, which
-`records.encode` writes as a feature without values.
+Integers and decimals without a fraction become int64, other numbers float32 (in an INT
+column, numbers must be whole), booleans 0 and 1; text stays UTF-8, times and dates
+become text. A row of a list column becomes a feature with that row's number of values.
+A missing value becomes a null list; `records.encode` writes it as a feature without
+values.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BadValueError(ValueError):
       column: Name of the column.
       row: Index of the row in the batch.
       value: The value received.
-      reason: What is wrong with the value; "" if it is only of another kind.
+      reason: Why the value is rejected; "" if it only has another kind, e.g. text.
     """
 
     def __init__(self, column: str, row: int, value: object, reason: str = ""):

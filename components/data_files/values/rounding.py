@@ -23,10 +23,10 @@ class RoundingWatch:
     """Looks at columns of numbers while they are converted; see `features.convert`.
 
     Args:
-      changes: Columns in which to find a number whose whole part float32 changes, or
-        that is beyond its range.
-      shortenings: Columns in which to find a number of which float32 drops digits
-        behind the point: its shortest decimal is another one.
+      changes: Columns in which to find a number that is beyond float32's range or has
+        another whole part in float32, e.g. 16777217.
+      shortenings: Columns in which to find a number that loses digits behind the point
+        in float32: its shortest decimal changes, e.g. 0.123456789 to 0.12345679.
 
     Attributes:
       changed: By column, the row and the text of the first number of the former kind.
@@ -74,7 +74,7 @@ def _changed(values: pa.Array, doubles: np.ndarray) -> int | None:
 
 
 def _shortened(values: pa.Array, doubles: np.ndarray) -> int | None:
-    """Index of the first other number whose decimal float32 does not give back."""
+    """Index of the first other number that float32 prints as another decimal."""
     floats, differs = _as_floats(doubles)
     small = np.abs(doubles) < ALL_WHOLE
     suspects = np.flatnonzero(differs & small)
@@ -86,7 +86,7 @@ def _shortened(values: pa.Array, doubles: np.ndarray) -> int | None:
 
 
 def _as_floats(doubles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers as float32, and whether each is another number then."""
+    """The numbers as float32, and whether this changed each number."""
     with np.errstate(over="ignore"):
         floats = doubles.astype(np.float32)
     return floats, (floats != doubles) & ~np.isnan(doubles)
@@ -95,7 +95,7 @@ def _as_floats(doubles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _first_inexact(
     values: pa.Array, doubles: np.ndarray, wanted: np.ndarray, floats: np.ndarray
 ) -> int | None:
-    """Index of the first number with more digits than a double that are lost."""
+    """Index of the first number that loses digits and has more than a double holds."""
     for index in np.flatnonzero(wanted & _is_long(values, doubles)):
         number = values[int(index)].as_py()
         number = decimal.Decimal(number.strip() if isinstance(number, str) else number)
@@ -105,7 +105,7 @@ def _first_inexact(
 
 
 def _spellings(value: np.float32) -> set[decimal.Decimal]:
-    """The decimals that a number can have in a file and be this one."""
+    """The decimals in a file that this number represents without a loss of digits."""
     double = float(value)
     spellings = {decimal.Decimal(double), decimal.Decimal(repr(double))}
     if abs(value) < ALL_WHOLE:

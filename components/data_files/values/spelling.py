@@ -1,6 +1,6 @@
 """One text for each value, whatever the type, unit or zone that a file stores it in.
 
-`text_of` gives the text of a BYTES feature, `key_of` that of a key of `data.split`.
+`text_of` gives the text of a BYTES feature, `key_of` the text of a split key.
 Equal whole numbers have the same text as integers, doubles and decimals.
 """
 
@@ -31,8 +31,8 @@ def text_of(column: pa.Array) -> pa.BinaryArray:
 
     Text and bytes are unchanged. A number is its shortest decimal, a whole number is
     written as an integer: 5 for 5, 5.0 and the decimal 5.00. An instant is in UTC, such
-    as `2024-03-01 12:00:00Z`; without `Z` if the file has no zone. Its fraction of a
-    second, as that of a time of day, ends with the last digit that is not 0.
+    as `2024-03-01 12:00:00Z`; without `Z` if the file has no zone. The fraction of a
+    second of an instant or a time of day ends with the last digit that is not 0.
 
     Args:
       column: Any type that a tf.Example can hold.
@@ -57,8 +57,8 @@ def key_of(column: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.BinaryArra
     """The text of each value by which `data.split` divides rows.
 
     Equal values have equal keys: 5 for ` 5`, `+5`, `5.0` and `5e0` in a column of
-    numbers, of any type. Text stays what it is, except whole numbers without leading
-    zeros, so that a column which becomes text later keeps its keys.
+    numbers, of any type. Text is unchanged, except whole numbers without leading zeros:
+    a column that later becomes text keeps its keys.
 
     Args:
       column: A column without lists, as the file has it.
@@ -89,7 +89,7 @@ def key_of(column: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.BinaryArra
 
 
 def _shortest(number: bytes) -> bytes:
-    """The shortest decimal of a number; that of an integer if it is whole."""
+    """The shortest decimal of a number; an integer if it is whole, e.g. 5 for 5e0."""
     number = number.strip()
     whole = _WHOLE.fullmatch(number)
     if whole:

@@ -27,13 +27,13 @@ _HALVES = 2.0**52  # float64 represents no fraction from here on
 
 @dataclasses.dataclass
 class WholeNumbers:
-    """What is known of the numbers of one column.
+    """Whether float32 would change a whole number of one column.
 
     Attributes:
       whole: Whether all numbers seen are whole and within int64.
-      changed: Whether float32 changes one of those seen.
-      unseen: Whether there are numbers that were not seen.
-      suspected: Whether float32 may change one of these.
+      changed: Whether float32 changes one of the numbers seen.
+      unseen: Whether some numbers were not seen, e.g. of a declared column of doubles.
+      suspected: Whether float32 may change one of the unseen numbers.
     """
 
     whole: bool = True
@@ -43,12 +43,12 @@ class WholeNumbers:
 
     @property
     def kept(self) -> bool:
-        """Whether the column has to be INT, so that float32 changes none."""
+        """Whether the column must be INT, because float32 would change a number."""
         return self.whole and self.changed
 
     @property
     def undecided(self) -> bool:
-        """Whether the numbers that were not seen decide on the column."""
+        """Whether the unseen numbers decide if the column must be INT."""
         return self.whole and self.unseen and (self.changed or self.suspected)
 
     def see(self, values: pa.Array, numbers: pa.Array) -> None:
@@ -84,7 +84,7 @@ class WholeNumbers:
             self.changed |= _changes_integers(whole.to_numpy())
 
     def see_column(self, column: pa.Array) -> None:
-        """Adds the numbers of a column, or of its lists, whose type is no text."""
+        """Adds the numbers of a column, or of its lists; not for text."""
         values = column.flatten() if is_list(column.type) else column
         if types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -99,7 +99,7 @@ class WholeNumbers:
         self.see(column, values)
 
     def merge(self, later: WholeNumbers) -> WholeNumbers:
-        """Adds what is known of other numbers; returns itself."""
+        """Adds the findings on other numbers of the column; returns itself."""
         self.whole &= later.whole
         self.changed |= later.changed
         self.unseen |= later.unseen

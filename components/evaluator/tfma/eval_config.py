@@ -1,9 +1,9 @@
 """Converts an evaluator section into TFMA's EvalConfig.
 
-`sums` computes the metrics and `summary` the verdict. The EvalConfig is what TFMA
-would need to compute the same; it is published with the results, so that TFMA's own
-tools can read them. `min_examples` has no counterpart in it: TFMA's `min_slice_size`
-hides a small slice's metrics instead of exempting the slice from bounds.
+`sums` computes the metrics and `summary` the verdict. With this EvalConfig, TFMA would
+compute the same; it is published with the results, so that TFMA's own tools can read
+them. It has no `min_examples`: TFMA's `min_slice_size` hides a small slice's metrics
+instead of exempting the slice from bounds.
 """
 
 from __future__ import annotations

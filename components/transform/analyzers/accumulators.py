@@ -1,4 +1,4 @@
-"""What the analyzers of a phase keep of a shard, and how that of two shards merges."""
+"""States of analyzers: computed for a shard, merged between shards."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class ByKey:
     """The states of a combiner by key.
 
     Args:
-      split: Yields keys and what the combiner adds for them, of a batch.
-      combiner: Of TFT or Beam.
+      split: Yields the keys of a batch, each with the input of the combiner.
+      combiner: A combiner of TFT or Beam.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class Counted:
 
 
 def of_vocabulary(ordering: int) -> Accumulator:
-    """What a vocabulary needs of the rows.
+    """The accumulator of a vocabulary.
 
     Args:
-      ordering: TFT's kind of order.
+      ordering: TFT's kind of order, e.g. by frequency or by mutual information.
     """
     kinds = tft_private.ordering
     if ordering in (kinds.MUTUAL_INFORMATION, kinds.WEIGHTED_MUTUAL_INFORMATION):

@@ -89,7 +89,7 @@ def information(
     kinds, ordering = tft_private.ordering, operation.vocab_ordering_type
     is_weighted = ordering == kinds.WEIGHTED_MUTUAL_INFORMATION
     mean = tft_private.WeightedMean((None,), compute_weighted=is_weighted)
-    for _ in range(2):  # TFT rounds what it accumulates, and what it merges
+    for _ in range(2):  # TFT rounds when it accumulates, and when it merges
         means = {
             token: mean.extract_output(mean.add_input(mean.create_accumulator(), each))
             for token, each in means.items()
@@ -192,7 +192,7 @@ def write(
     """Writes a vocabulary as TFT does, and returns its path.
 
     Args:
-      counts: What is left of the counts.
+      counts: Result of `pruned`.
       operation: `VocabularyOrderAndWrite`.
       reserved: Tokens that come first, if any.
       folder: Folder that gets the file.

@@ -76,7 +76,7 @@ def _nothing(visitor: Any, operation: Any, *inputs: Any) -> _Values:
 
 
 def _extract(visitor: Any, operation: Any, found: Any) -> _Values:
-    """What is read for an analyzer, or the state of one of several packed ones."""
+    """The tensors of an analyzer, or its state among several packed ones."""
     is_label = isinstance(operation.keys, str)
     return (found[operation.keys] if is_label else found,)
 
@@ -197,7 +197,7 @@ OPERATIONS: dict[type, Callable[..., _Values]] = {
 
 
 class Plan(nodes.Visitor):
-    """Finds what each phase reads, before anything is computed.
+    """Finds the inputs of each phase, before anything is computed.
 
     Attributes:
       reading: By label of a phase, its accumulators and the tensors that they read.
@@ -245,8 +245,7 @@ def analyze(
       folder: Gets `transform_fn/` and `transformed_metadata/`.
 
     Returns:
-      The label of an operation that only Beam can compute, and nothing is written; ""
-      if there is none.
+      ""; or the label of an operation that only Beam can compute: nothing is written.
     """
     trace = functools.partial(Traced, function, specs, rows.temporary)
     first = trace()

@@ -1,4 +1,4 @@
-"""One phase: the shards are read once, for all analyzers whose inputs are known."""
+"""One phase: reads the shards once, for all analyzers with known inputs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Rows:
     """The rows to analyze.
 
     Attributes:
-      engine: What works on the files.
-      files: Files of the raw examples: of their columns, or TFRecords.
+      engine: Runs the work on the files.
+      files: Files of the raw examples: files of columns, or TFRecords.
       schema: From `raw.complete`.
-      temporary: Local folder for what helpers load.
+      temporary: Local folder for graphs that helpers load.
     """
 
     engine: Engine
@@ -50,12 +50,12 @@ def states(
     traced: Traced,
     accumulators: Mapping[str, tuple[Accumulator, Sequence[str]]],
 ) -> States:
-    """Reads all rows once and returns what the analyzers keep of them.
+    """Reads all rows once and returns the states of the analyzers.
 
     Args:
       rows: The rows.
-      traced: The graph, with all that these analyzers depend on.
-      accumulators: By label, with the names of the tensors that it reads.
+      traced: The graph, with the results that these analyzers depend on.
+      accumulators: By label, each accumulator and the names of its input tensors.
     """
     names = {name for _, read in accumulators.values() for name in read}
     tensors = {name: traced.graph.get_tensor_by_name(_full(name)) for name in names}
@@ -77,7 +77,7 @@ def _full(name: str) -> str:
 class _Part:
     """The part of the graph that the analyzers of a phase read.
 
-    Pickled, it is a folder: a helper loads what this process has traced.
+    Pickled, it is a folder: helpers load the graph that this process has traced.
     """
 
     def __init__(

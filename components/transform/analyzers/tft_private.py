@@ -95,10 +95,10 @@ class Traced:
         self.outputs = self._concrete.structured_outputs
 
     def _trace(self, specs: Mapping[str, tf.TypeSpec]) -> Any:
-        """Traces the function; the module holds what the graph uses.
+        """Traces the function; the module then holds the resources of the graph.
 
-        As `saved_transform_io_v2.trace_and_update_module` does, which prunes each graph
-        to its outputs, too.
+        As `saved_transform_io_v2.trace_and_update_module`, which also prunes each graph
+        to its outputs.
         """
 
         def function(inputs: Tensors) -> Tensors:
@@ -135,14 +135,14 @@ class Traced:
         return concrete
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """What each analyzer is made of; equal in each graph of the function."""
+        """Sources and paths in the graph of each analyzer; equal in each trace."""
         return graph_tools.get_analyzers_fingerprint(self.graph, self.inputs)
 
     def check(self, fingerprint: Mapping[str, Any]) -> None:
-        """Compares the analyzers with those of the first graph.
+        """Compares the analyzers with the analyzers of the first graph.
 
         Raises:
-          RuntimeError: They come in another order.
+          RuntimeError: The analyzers come in another order.
         """
         impl_helper._validate_analyzers_fingerprint(
             fingerprint, self.graph, self.inputs
@@ -199,10 +199,10 @@ class Traced:
                 file.write(json.dumps(assets))
 
     def _metadata(self) -> dataset_metadata.DatasetMetadata:
-        """The schema of the outputs, with what TFT has noted about them in the graph.
+        """The schema of the outputs, with TFT's notes about them in the graph.
 
-        TFT traces the function once more for that, with constant inputs; only notes
-        that depend on an input need it.
+        TFT would trace the function once more, with constant inputs; only notes that
+        depend on an input need that.
         """
         notes = self._notes()
         flat = tf.nest.flatten(notes)
@@ -221,7 +221,7 @@ class Traced:
         return dataset_metadata.DatasetMetadata(schema=schema)
 
     def _notes(self) -> dict[str, list[Any]]:
-        """TFT's notes, by kind: of which output, and tensors of what was noted.
+        """TFT's notes, by kind: names of outputs, and tensors with the noted values.
 
         As in `schema_inference.get_traced_metadata_fn`.
         """
