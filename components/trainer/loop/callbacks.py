@@ -91,9 +91,9 @@ def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
 def warn_of_choices(
     settings: Mapping[str, Any], users: Sequence[Any], split: str
 ) -> None:
-    """Warns of callbacks that choose weights by the rows that the Evaluator judges by.
+    """Warns of callbacks that make choices on the rows that the Evaluator judges on.
 
-    For example, early stopping on `val_loss` with `eval` as the only held-out split.
+    For example, early stopping on `val_loss` without a validation split.
 
     Args:
       settings: `trainer.callbacks`.

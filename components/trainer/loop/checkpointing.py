@@ -118,7 +118,7 @@ class Keeper(TensorCallback):
 
         Raises:
           UserError: The checkpoint belongs to another model or another number of steps
-            per epoch.
+            per epoch, or lacks the values of some variables.
         """
         self._structure = structure.of(model)
         self._variables = checkpoints.shapes(model)
@@ -210,7 +210,11 @@ class Keeper(TensorCallback):
         self._found = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Checks whether a checkpoint is due, except at the end of an epoch."""
+        """Checks whether a checkpoint is due, except at the end of an epoch.
+
+        Raises:
+          Preempted: A worker received SIGTERM; all have saved a checkpoint.
+        """
         if self._counted_before and self._store.is_chief:
             stored_variables.add_totals(_Metrics(self.model), self._counted_before)
         self._has_added, self._counted_before = bool(self._counted_before), ""
@@ -232,7 +236,11 @@ class Keeper(TensorCallback):
                 logs[name] = found[name].result()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Checks whether a checkpoint is due, after all other callbacks."""
+        """Checks whether a checkpoint is due, after all other callbacks.
+
+        Raises:
+          Preempted: A worker received SIGTERM; all have saved a checkpoint.
+        """
         if self._store.is_chief:
             required(self._state).name_lost()
         self._look()

@@ -127,8 +127,8 @@ class Loop:
         """The global batches left in this epoch, for `strategy.run(step, args=batch)`.
 
         A batch is `(features, label)`, divided among the replicas as evenly as
-        possible: in the last one of an epoch some replicas may have a row more, or
-        none.
+        possible: in the last batch of an epoch some replicas may have one row more than
+        others, or no rows.
 
         Raises:
           UserError: The loop did not call `report` once for the batch.

@@ -97,7 +97,7 @@ def follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
 
     Args:
       model: A model with variables on parameter servers.
-      ordinary: Built by the same function outside of any strategy.
+      ordinary: A model of the same function, built outside of any strategy.
     """
     partitioned_variables.use_tables(model)
     model.set_weights(ordinary.get_weights())

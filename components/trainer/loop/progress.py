@@ -122,7 +122,7 @@ class TerminateOnNaN(TensorCallback):
     def __init__(self, position: Position):
         super().__init__()
         self._position = position
-        self._finite = 0  # the last step whose loss was
+        self._finite = 0  # the last step with a finite loss
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Records the step at which training starts."""

@@ -30,11 +30,11 @@ def lock_updates(model: tf.keras.Model) -> None:
 
     Args:
       model: A compiled model with variables on parameter servers. All optimizers that
-        TensorFlow tracks in it are locked, e.g. both of a custom `train_step`.
+        TensorFlow tracks in it are locked, e.g. a second one for a `train_step`.
 
     Raises:
       UserError: The model is compiled with an optimizer without Keras's
-        `apply_gradients`, for example one of `tf.compat.v1.train`.
+        `apply_gradients`, e.g. an optimizer of `tf.compat.v1.train`.
     """
     if not keras3.is_optimizer(model.optimizer):
         kind = type(getattr(model.optimizer, "optimizer", model.optimizer))

@@ -28,7 +28,7 @@ def direction(model: Any, monitor: str) -> str | None:
 
     Args:
       model: A compiled model of either Keras, after its first epoch.
-      monitor: Name of a loss or metric in the logs, with or without `val_`.
+      monitor: Name of a loss or metric in the logs, e.g. `auc` or `val_auc`.
 
     Returns:
       `min` for losses; `min` or `max` for Keras's own metrics, classes or functions;

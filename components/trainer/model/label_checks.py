@@ -91,7 +91,7 @@ class LabelChecker:
             )
 
     def check_varies(self, loss: Loss, labels: tf.Tensor) -> None:
-        """Rejects classes that are all the same.
+        """Rejects labels that all have the same class.
 
         Args:
           loss: The model's loss; others than binary and sparse categorical crossentropy

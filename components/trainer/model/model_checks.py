@@ -78,7 +78,9 @@ class ModelChecker:
             )
 
     def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
-        """Rejects inputs without a feature of the same name, shape and dtype.
+        """Rejects inputs without a feature of the same name and a compatible shape.
+
+        Dtypes may differ, e.g. int64 and float32, but not text and numbers.
 
         Raises:
           UserError: An input does not fit, or a Sequential model has no input.

@@ -75,7 +75,7 @@ class UserModule:
           UserError: The function fails, or returns no compiled model, or a Keras 3
             model under a strategy that does not support it.
         """
-        # The same in each process, whatever has drawn numbers before.
+        # The same in each process, even if random numbers were drawn before.
         tf.keras.utils.set_random_seed(context.seed)
         keras3.prepare(self._spec.settings, context.seed)
         with self._explained(context.feature_spec), self.blamed("`build_model` fails"):

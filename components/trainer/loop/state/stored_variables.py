@@ -157,7 +157,7 @@ def _write(root: tf.train.Checkpoint, path: str, variables: Iterable[Any]) -> No
 def _read(
     root: tf.train.Checkpoint, path: str, variables: Iterable[Any], is_chief: bool
 ) -> list[str]:
-    # Partial: what does not exist yet is read later, what the files lack is returned.
+    # Partial: variables are read once they exist; those missing in the files returned.
     root.read(path).expect_partial()
     held = stored_objects.held(path, root)
     _set_totals(held, path, is_chief)

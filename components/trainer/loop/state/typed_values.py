@@ -49,7 +49,7 @@ class Encoded:
     def __init__(self, value: Any):
         self.is_kept = True
         self.arrays: list[np.ndarray] = []
-        self._within: set[int] = set()  # what is being encoded, and objects that were
+        self._within: set[int] = set()  # ids of values in progress, and of objects
         self.tree = self._encode(value)
 
     def __eq__(self, other: object) -> bool:

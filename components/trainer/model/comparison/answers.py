@@ -31,7 +31,7 @@ def of(
     features: Mapping[str, Any],
     strategy: tf.distribute.Strategy | None = None,
 ) -> Answers:
-    """Calls a model as in inference.
+    """Computes the answers of a model in inference mode.
 
     Args:
       model: A built model.
@@ -158,7 +158,7 @@ def _differing(
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where two values are equal, NaN included."""
+    """Mask of equal values; NaN equals NaN."""
     return (one == other) | (np.isnan(one) & np.isnan(other))
 
 

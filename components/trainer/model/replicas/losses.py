@@ -128,7 +128,7 @@ class _Probe:
           features: The features of the sample.
 
         Raises:
-          UserError: They are a sum, or neither a mean nor a sum.
+          UserError: The losses are a sum, or neither a mean nor a sum.
         """
 
         def added(part: slice) -> tf.Tensor:

@@ -27,7 +27,7 @@ class Position:
       table: Index of the kernel among the model's tables.
       feature: Name of the feature.
       name: Name of the feature's columns in `Positions.ids`.
-      axis: Axis of the kernel along which the rows are.
+      axis: Axis of the rows in the kernel.
       offset: Row of the first column.
       size: Number of columns.
     """

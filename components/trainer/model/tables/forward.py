@@ -101,7 +101,7 @@ class Forward:
         )
         self.uses: list[Use] = []
         self.lookups: dict[str, FeatureIds] = {}
-        self._made: set[str] = set()  # ops whose outputs depend on variables at once
+        self._made: set[str] = set()  # ops with a variable as a direct input
         self._lookup_outputs: dict[str, tf.Tensor] = {}
         self._follow(_handles(model))
 
