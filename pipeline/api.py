@@ -60,7 +60,7 @@ class RunEvent:
         you do not know.
       time: Unix seconds.
       node: The node's id; None for the run as a whole.
-      details: The other values, such as `rows`, `message`, `state`, `seconds`.
+      details: The other values, e.g. `rows`, `message`, `state`, `seconds`.
     """
 
     kind: str
@@ -133,7 +133,7 @@ def validate(
 ) -> Validation:
     """Checks settings, modules, data and this machine, without TensorFlow.
 
-    Where some settings are invalid, the files that the others name are checked too.
+    Even if some settings are invalid, files named by the other settings are checked.
 
     Args:
       pipeline: The pipeline's YAML.
@@ -319,7 +319,7 @@ def conclude(
     result: orchestration.Result,
     show: Callable[[Run], object] = lambda _: None,
 ) -> RunResult:
-    """Reads the record of a run that has ended, and notifies as `notify` says.
+    """Reads the record of a run that has ended, and notifies by `notify`.
 
     Args:
       config: The effective settings.
@@ -386,7 +386,7 @@ def _as_texts(sets: Sets) -> list[str]:
 def _follow(
     path: str, on_event: Callable[[RunEvent], object] | None, process: Any
 ) -> int:
-    """Waits for a process, and reports the events in a file meanwhile."""
+    """Reports the events in a file until a process has ended."""
     report, new = on_event or (lambda _: None), NewEvents(Path(path))
     ended = False
     while True:

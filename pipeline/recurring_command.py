@@ -75,7 +75,7 @@ def _delete(
     done: str,
     *lines: str,
 ) -> None:
-    """Deletes schedules, then prints that: output may be closed.
+    """Deletes schedules, then prints them: standard output may be closed.
 
     Args:
       config: The effective settings.

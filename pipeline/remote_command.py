@@ -1,7 +1,7 @@
 """`strategos run --runner kubeflow|vertex`: submits a pipeline, and follows its run.
 
-Ctrl-C while a run is followed leaves the run going: the terminal that watches a
-training of hours may end for any reason. `--terminate` ends a run.
+Ctrl-C while a run is followed does not end the run, as the terminal may close during
+hours of training. `--terminate` ends a run.
 """
 
 from __future__ import annotations

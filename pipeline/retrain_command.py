@@ -181,7 +181,7 @@ def _asked_for(arguments: argparse.Namespace, data: Listing) -> list[Span]:
 
 
 def _waits_for_spans(arguments: argparse.Namespace, data: Listing) -> bool:
-    """Whether there are spans, none is complete yet, and that is no error."""
+    """Whether spans exist, all incomplete, and `--if-due` or `--dry-run` is set."""
     if data.is_empty or not (arguments.if_due or arguments.dry_run):
         return False
     return not data.any_complete

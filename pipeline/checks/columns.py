@@ -20,7 +20,7 @@ def column_problems(
 
     Args:
       config: The effective settings.
-      files: The data files, of which the first is read; empty if no data exist yet.
+      files: The data files; the first one is read. Empty if no data exist yet.
       schema: The features of the curated schema; empty without one.
     """
     named = [("label", config.label)]
@@ -129,7 +129,7 @@ def _no_column(
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two names differ in upper and lower case, and spaces, alone."""
+    """Whether two names differ only in case and outer spaces: `Label ` and `label`."""
     return one.strip().casefold() == other.strip().casefold()
 
 

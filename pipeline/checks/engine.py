@@ -75,7 +75,7 @@ def _unseen_by_dataflow(config: Config, target: str | None) -> Iterator[UserErro
 
 
 def _root_problems(config: Config, target: str | None) -> Iterator[UserError]:
-    """Yields a problem if workers, on other hosts perhaps, cannot open the root."""
+    """Yields a problem if workers, e.g. on other hosts, cannot open the root."""
     key, root = _root(config, target)
     unseen = f"workers of `run.engine.runner: {config.run.engine.runner}` cannot"
     opened = opened_by_workers(root) if target == "kubeflow" else root

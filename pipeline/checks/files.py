@@ -55,7 +55,7 @@ def check(
       data: The files that `data.examples` names.
       seen: For a pipeline that runs on a cluster: whether its steps see a path at the
         same place, on a volume, so that it may be missing on this machine. Data in an
-        object store are not looked at then: the steps have credentials of their own.
+        object store are not listed then: the steps have their own credentials.
     """
     elsewhere, weights = seen or (lambda path: False), config.trainer.named_weights
     files: list[str] = []
@@ -90,7 +90,7 @@ def check_data(config: Config, data: Listing) -> list[UserError]:
 
 
 def _module_problems(config: Config, *, here: bool) -> Iterator[UserError]:
-    """Yields problems of modules; of their imports, if they are imported here."""
+    """Yields problems of modules, and of their imports if imported here."""
     wanted = [
         ("transform.module", config.transform.module, "preprocessing_fn(inputs)"),
         ("trainer.module", config.trainer.module, "build_model(context)"),

@@ -37,7 +37,7 @@ def _name_problems(config: Config) -> Iterator[UserError]:
 
 
 def root_problems(config: Config) -> Iterator[UserError]:
-    """Yields problems of the root's place, on whatever machine it is.
+    """Yields problems of the root's place that do not depend on the machine.
 
     Args:
       config: The effective settings.
@@ -80,7 +80,7 @@ def _access_problems(config: Config) -> Iterator[UserError]:
 
 
 def _no_target(url: str) -> str | None:
-    """Why nothing can be pushed to a URL; None if something can."""
+    """Why nothing can be pushed to a URL; None if it is a usable target."""
     try:
         targets.kind_of(url).check(url)
     except UserError as error:
@@ -90,7 +90,7 @@ def _no_target(url: str) -> str | None:
 
 
 def _not_writable(path: str) -> str | None:
-    """Why nothing can be written under `path`, which need not exist; None if it can."""
+    """Why `path` cannot be written; None if it can. It need not exist yet."""
     folder = Path(path)
     existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not existing.is_dir():

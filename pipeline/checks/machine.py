@@ -142,7 +142,7 @@ def glibc(
     """Whether the C library fits the stack.
 
     Args:
-      version: Such as `(2, 36)`; this machine's by default.
+      version: E.g. `(2, 36)`; this machine's by default.
       newer: Whether this is the newer stack, of Python 3.11 and later.
     """
     version = version or _glibc_version()
@@ -197,7 +197,7 @@ def bytecode(
     """Whether packages are compiled to bytecode; if not, every process compiles them.
 
     Args:
-      packages: Names of packages to look at.
+      packages: Names of packages to check.
       writes: Whether imports save bytecode; by default, this interpreter's setting.
     """
     writes = not sys.dont_write_bytecode if writes is None else writes

@@ -114,8 +114,8 @@ def _is_left_open(node: ast.stmt) -> bool:
 def import_problems(path: Path, body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
     """Yields (error, remedy) for each import of a package that is not installed.
 
-    Imports within `try`, `if` and functions are not looked at, nor is a module that
-    changes `sys.path`.
+    Imports within `try`, `if` and functions are not checked, nor is a module that uses
+    `sys.path`.
 
     Args:
       path: The module.

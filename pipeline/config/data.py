@@ -236,7 +236,7 @@ class Data(Section):
 
     @property
     def completeness(self) -> Completeness | None:
-        """`complete`, as the listing reads it; None if every span is complete."""
+        """`complete` in the form for the listing; None if every span is complete."""
         complete = self.complete
         if complete is None:
             return None
@@ -302,7 +302,7 @@ class Skew(Distance):
 
 
 class Gates(Section):
-    """What stops a run before the rows of a new span are read."""
+    """Bounds that stop a run before the rows of a new span are read."""
 
     rows: Rows = Field(
         default_factory=Rows,

@@ -45,7 +45,7 @@ class Key:
     """One key of the surface.
 
     Attributes:
-      path: Such as ("trainer", "epochs").
+      path: E.g. ("trainer", "epochs").
       field: The field of the model that declares the key.
     """
 

@@ -1,4 +1,4 @@
-"""How a pipeline is operated: its schedule, where models go, and who is told."""
+"""The operation of a pipeline: schedule, targets of pushes, notifications."""
 
 from __future__ import annotations
 
@@ -161,10 +161,10 @@ class Schedule(Section):
 
 
 class Notify(Section):
-    """What is told how a run ended, besides the terminal.
+    """Recipients of a message about the end of a run, besides the terminal.
 
-    It gets a JSON object with `pipeline`, `run_id`, `outcome`, `reason`, `error`,
-    `metrics`, `pushed`, `canary` and `log`.
+    The message is a JSON object with `pipeline`, `run_id`, `outcome`, `reason`,
+    `error`, `metrics`, `pushed`, `canary` and `log`.
     """
 
     command: Texts = Field(
@@ -243,7 +243,7 @@ class VertexEndpoint(Section):
     )
 
     def settings(self) -> Endpoint:
-        """The endpoint as the Pusher takes it."""
+        """The endpoint in the form for the Pusher."""
         duration = seconds(self.timeout)
         return Endpoint(self.name, self.image, self.machine, duration)
 

@@ -135,7 +135,7 @@ class Options(Section):
 
 
 class Engine(Section):
-    """What works on the data; every engine gives the same results."""
+    """The engine for the work on data; every engine gives the same results."""
 
     runner: Annotated[str, named(ENGINES)] = Field(
         Settings.runner,

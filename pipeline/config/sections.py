@@ -77,7 +77,7 @@ __all__ = [
 
 
 class Schema(Section):
-    """What the data should look like."""
+    """The schema of the data, and the reaction to data that do not fit it."""
 
     file: PathText | None = Field(
         None,

@@ -68,7 +68,7 @@ class EarlyStopping(Section):
 
 
 class BestCheckpoint(Section):
-    """Exports the weights of the best epoch in place of those of the last."""
+    """Exports the weights of the best epoch instead of the last epoch."""
 
     monitor: Metric = Field(
         "val_loss", description="Metric that decides which epoch is the best."
@@ -93,7 +93,7 @@ class ReduceLearningRate(Section):
 
 
 class TensorBoard(Section):
-    """What logs for TensorBoard hold besides metrics."""
+    """Contents of the logs for TensorBoard besides metrics."""
 
     histograms: bool = Field(
         False, description="Whether histograms of the weights are logged each epoch."

@@ -173,7 +173,7 @@ def _number_as_text(value: Any) -> Any:
 
 
 def ordered(spans: str) -> str:
-    """Returns the range `spans`, such as 10..20.
+    """Returns the range `spans`, e.g. 10..20.
 
     Raises:
       PydanticCustomError: The range ends before it starts.
@@ -189,7 +189,7 @@ def ordered(spans: str) -> str:
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns `values`, in which JSON can carry each number.
+    """Returns `values`, if JSON can carry each number in it.
 
     Raises:
       PydanticCustomError: A number is infinite or NaN.
@@ -233,9 +233,9 @@ def _database(url: str) -> str:
 
 
 def _cron(expression: str) -> str:
-    """Rejects a cron expression that no time fits.
+    """Rejects a cron expression that no time fits, e.g. February 30.
 
-    Fields of seconds and names such as `@daily` are not five fields of cron.
+    A sixth field for seconds, and names such as `@daily`, are rejected too.
     """
     from cronsim import CronSim, CronSimError
 
@@ -364,7 +364,7 @@ Hyperparameters = Annotated[dict[str, Any], AfterValidator(finite)]
 
 
 def seconds(duration: str) -> int:
-    """Converts a `Duration` such as `7d` to seconds."""
+    """Converts a `Duration` to seconds, e.g. `7d` to 604800."""
     return int(duration[:-1]) * _SECONDS[duration[-1]]
 
 

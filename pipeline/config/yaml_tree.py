@@ -1,4 +1,4 @@
-"""YAML files and `--set` values as trees in which every value has its place.
+"""YAML files and `--set` values as trees with the place of every value.
 
 The dialect is YAML 1.2: `1e-3` is a number, `yes`, `on` and `12:30` are text; a key
 that occurs twice is rejected. Aliases are supported; merge keys (`<<`) and tags are

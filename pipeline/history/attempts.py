@@ -32,7 +32,7 @@ class RunAttempt:
       run_id: The run's id.
       started: Unix seconds.
       ended: Unix seconds; of the start, if the run was killed.
-      outcome: As of `runs.Run`.
+      outcome: As in `runs.Run`.
       spans: The (number, version) of the spans that the run read; None if not recorded.
       data: Fingerprint of these files.
       settings: `caching.settings_key` of the run; None if not recorded.
@@ -207,7 +207,7 @@ def trained_on(store: Store, model: int) -> tuple[Span, ...]:
 
 
 def _facts_of(store: Store, run_id: str) -> dict[str, Any]:
-    """The facts of a run; none of a push that no run made, such as a rollback."""
+    """The facts of a run; none for a push without a run, e.g. a rollback."""
     found = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)
     return properties(found) if found else {}
 

@@ -54,7 +54,7 @@ def first_check(
     Args:
       root: The pipeline root.
       pipeline: The pipeline's name.
-      now: Unix seconds; a decision that is later than that was made by a wrong clock.
+      now: Unix seconds; a decision with a later time was made by a wrong clock.
       target: `caching.target_key`.
 
     Returns:

@@ -40,14 +40,14 @@ class Version:
       version: Its number.
       path: Its folder.
       live: Whether model servers load it: the newest complete version.
-      pushed_at: Unix seconds; None if neither ML Metadata nor the number, of a version
-        with a manifest, knows.
+      pushed_at: Unix seconds, from ML Metadata or from the number of a version with a
+        manifest; None if unknown.
       run_id: The run that pushed the model first.
       spans: The (number, version) of the spans that the model was trained on.
       metrics: Overall metrics of the model's evaluation.
       rollback_of: The version that this one is a copy of, if a rollback made it.
       promoted_from: The version in the canary slot that this one is a copy of.
-      slot: `canary` for a version on trial; "" for those in `pusher.to`.
+      slot: `canary` for a version on trial; "" for a version in `pusher.to`.
       aborted: Whether the version is a canary that was aborted.
       strategy: The strategy that the model was trained under; "" if unknown.
       fingerprint: `caching.candidate_key` of the model; "" if unknown.
@@ -124,7 +124,7 @@ def _with_copies(listed: list[Version]) -> list[Version]:
 
 @reads_store
 def in_slot(store: Store, slot: str) -> Version | None:
-    """Finds the newest complete version in a canary slot, whatever became of it.
+    """Finds the newest complete version in a canary slot, even if aborted.
 
     Args:
       store: The root's ML Metadata.
@@ -228,7 +228,7 @@ def _with_manifest(version: Version, about: Mapping[str, Any]) -> Version:
 
 
 def _pushed_at(number: int) -> float | None:
-    """The time that a version's number is; None if somebody else has chosen it."""
+    """The push time by a version's number; None if the number is no such time."""
     return float(number) if _OLDEST <= number <= time.time() else None
 
 

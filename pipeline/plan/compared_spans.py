@@ -1,4 +1,4 @@
-"""Which spans `gates` judges, and which usual ones they are compared with.
+"""The new spans that `gates` judges, and the usual spans to compare them with.
 
 Needs neither TFX nor the settings, so that the first step of a compiled pipeline
 decides by the same rule as `strategos run`.
@@ -24,7 +24,7 @@ USUAL_SPANS = 6
 
 
 def is_new(number: int, version: int | None, seen: Mapping[int, int | None]) -> bool:
-    """Whether a version of a span came after those that were seen.
+    """Whether a span was not seen yet, or only in an older version.
 
     Args:
       number: Number of the span.

@@ -23,7 +23,7 @@ _IDENTITY = ("pipeline", "target", "keys")
 
 
 def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserError]:
-    """Yields a problem for each flag that names a node which the pipeline lacks.
+    """Yields a problem for each flag with a node that the pipeline does not have.
 
     Args:
       config: The effective settings.

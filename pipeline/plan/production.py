@@ -1,4 +1,4 @@
-"""The model in production: baseline and warm start that follow, and who may push."""
+"""The model in production: its use as baseline and warm start, and who may push."""
 
 from __future__ import annotations
 

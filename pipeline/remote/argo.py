@@ -90,7 +90,7 @@ def message(workflow: Json) -> str:
 
 
 def is_terminated(workflow: Json) -> bool:
-    """Whether somebody ended the workflow: KFP sets its deadline to 0 seconds."""
+    """Whether the workflow was terminated: KFP sets its deadline to 0 seconds."""
     return (workflow.get("spec") or {}).get("activeDeadlineSeconds") == 0
 
 

@@ -138,7 +138,7 @@ class KubeflowPipelines:
         self._retries.call(lambda: self._api.ask("POST", path))
 
     def log(self, run: RemoteRun, node: str) -> Log:
-        """See Service. The pod's log is there as long as the pod, or Argo's archive."""
+        """See Service. The log exists as long as the pod, or Argo's archive of it."""
         logs = f"kubectl logs --namespace {self._pods_in()}"
         for pod, text in self._logs(run, node):
             command = f"{logs} {pod} --container main"

@@ -1,4 +1,4 @@
-"""Which requests are sent again after which errors."""
+"""Retries of requests: only after errors that can pass, e.g. 503."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ENDED = ("succeeded", "failed", "canceled")
 
 
 class TransientError(UserError):
-    """A request without an answer, or with one that may be another one later.
+    """A request without an answer, or with an error that can pass, e.g. 503.
 
     The service may have carried out the request.
     """
@@ -150,13 +150,13 @@ class Service(Protocol):
     """Runs compiled pipelines; every method raises a UserError if a request fails."""
 
     def check(self) -> None:
-        """Asks once whether the service is there and accepts the credentials."""
+        """Checks by one request that the service answers and accepts credentials."""
 
     def submit(self, file: Path, pipeline: str) -> str:
         """Starts a run of a compiled file; returns the id of the run."""
 
     def run(self, run_id: str) -> RemoteRun:
-        """The run as it is now."""
+        """The present state of a run."""
 
     def terminate(self, run_id: str) -> None:
         """Ends a run; one that has ended stays as it is."""

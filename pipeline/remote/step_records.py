@@ -95,7 +95,7 @@ def _with(run: runs.Run, found: Mapping[str, Json]) -> runs.Run:
 
 
 def _read(run: runs.Run, root: str) -> dict[str, Json]:
-    """The records by node, in the order of the run's nodes; of those that are there."""
+    """The existing records by node, in the order of the run's nodes."""
     base = f"{mounts.opened_by_workers(root)}/{run.pipeline}"
     _check(root)
     done = [node.name for node in run.nodes if node.state in _DONE]

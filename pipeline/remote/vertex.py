@@ -163,7 +163,7 @@ class VertexPipelines:
         return Log((), code, command if job else "")
 
     def progress(self, run: RemoteRun, node: str) -> str:
-        """See Service. Cloud Logging has it, which is not asked."""
+        """See Service. Always "": the progress is only in Cloud Logging."""
         return ""
 
     def link(self, run_id: str) -> str:

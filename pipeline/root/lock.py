@@ -2,7 +2,7 @@
 
 The lock is the kernel's (`flock`): the kernel releases it however the holder ends, so a
 lock is never stale. The file's content only names the holder. It excludes runs on this
-machine; `lease` excludes those on other machines.
+machine; `lease` excludes runs on other machines.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ def is_set(config: Config) -> bool:
 def named(loaded: Loaded) -> Loaded:
     """Returns the settings with the pipeline's remembered name, if they set none.
 
-    That is the name which runs under this root used for the same YAML, by its path
-    relative to the root; or for one that is gone, if it is the only such YAML and had
-    the same modules.
+    Runs under this root have used that name for the same YAML, by its path relative to
+    the root; or for a YAML that no longer exists, if there is only one such YAML and it
+    had the same modules.
 
     Args:
       loaded: The effective settings.

@@ -3,7 +3,7 @@
 State is the lock, compiled pipelines, and the events and logs of runs. A local root
 contains its state. The state of a remote root is in a folder of the user's: each
 machine has its own, so the lock excludes only other runs on the same machine; `lease`
-excludes those on others.
+excludes runs on others.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def remove(store: Store, items: Iterable[Item]) -> None:
 
 
 def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
-    """The ids of the runs that are too new, or too few, to be cleaned."""
+    """The ids of the runs to keep: newer than `before`, or among the last `keep`."""
     contexts = run_contexts(store)
     names = pipelines(store, contexts)
     made: Counter[tuple[str, str]] = Counter()
@@ -145,7 +145,7 @@ def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
 
 
 def _runs_of_versions(store: Store, serving: Collection[str]) -> set[str]:
-    """The ids of the runs that led to versions that exist, wherever these are.
+    """The ids of the runs that led to versions that exist in any target.
 
     Of object stores only `serving` is listed: versions in others count as existing, and
     so do those in a folder of `serving` that is missing, which may not be mounted.
@@ -195,14 +195,14 @@ def _remains(
 
 
 def _is_here(store: Store, artifact: mlmd.Artifact, path: str) -> bool:
-    """Whether an artifact is of this root, not of one elsewhere that has its path."""
+    """Whether an artifact is of this root, not of another root with its path."""
     if store.is_local or is_remote(path):
         return True
     return os.path.lexists(path) or artifact.state == mlmd.Artifact.MARKED_FOR_DELETION
 
 
 def _place(path: str) -> str:
-    """PIPELINE/NODE/OUTPUT/ID: names an output however its root was named."""
+    """PIPELINE/NODE/OUTPUT/ID: names an output independent of the root's path."""
     return "/".join(path.split("/")[-4:])
 
 

@@ -22,7 +22,7 @@ def trials(
     train: Callable[[Config], Result],
     found: Callable[[str], Run],
 ) -> Result | dict[str, Run]:
-    """Trains and evaluates the same candidate once with each of some settings.
+    """Trains and evaluates the candidate once with the settings of each variant.
 
     Args:
       configs: Settings by variant.

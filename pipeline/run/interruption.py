@@ -19,9 +19,9 @@ class Interruption:
     """While entered, signals raise a KeyboardInterrupt, and the object remembers it.
 
     The interrupt may hit any statement, inside TFX too: there it can turn into another
-    exception, or leave an object half made that fails later. So any exception that
+    exception, or leave an incomplete object that fails later. So any exception that
     leaves the block after an interrupt is replaced by a KeyboardInterrupt. Where Python
-    cannot raise (in a callback of an import), the signal is sent again 0.1 s later.
+    cannot raise, e.g. in a callback of an import, the signal is sent again 0.1 s later.
 
     A second signal within a second is ignored. A later one raises a KeyboardInterrupt
     again: the user is impatient, or the first one was lost.

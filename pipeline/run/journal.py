@@ -42,7 +42,7 @@ class Journal:
         """Registers the run.
 
         Args:
-          **facts: Custom properties to add, such as `runner` and `config`.
+          **facts: Custom properties to add, e.g. `runner` and `config`.
         """
         with tfx_adapter.metadata_handle(self._plan.connection) as handle:
             first = self._plan.ir.nodes[0].pipeline_node

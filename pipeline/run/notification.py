@@ -1,7 +1,7 @@
-"""Tells a program or a web server how a run ended.
+"""Notifies a program or a web server of the end of a run.
 
-That it cannot be told is reported and changes nothing: the run has ended, and the model
-is pushed or not.
+A failed notification is reported and changes nothing: the run has ended, and its model
+was pushed or not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _GRACE_SECONDS = 60  # for ending a program that has not ended by itself
 
 
 def _recipients(config: Config) -> Iterator[tuple[str, str, Recipient]]:
-    """Yields the key, the name in `NOTIFICATIONS` and the rest of all who are told."""
+    """Yields (key, name in `NOTIFICATIONS`, settings) of each notification."""
     settings = config.notify
     if settings is None:
         return
@@ -65,7 +65,7 @@ def _recipients(config: Config) -> Iterator[tuple[str, str, Recipient]]:
 
 
 def problems(config: Config) -> Iterator[UserError]:
-    """Yields a problem if this machine cannot tell anyone as configured.
+    """Yields a problem for each notification that this machine cannot send.
 
     Args:
       config: The effective settings.
@@ -78,7 +78,7 @@ def problems(config: Config) -> Iterator[UserError]:
 
 
 def notify(config: Config, run: Run) -> None:
-    """Tells how a run ended, if `notify.on` has such an end.
+    """Sends the notifications of a run's end, if `notify.on` has its outcome.
 
     Args:
       config: The effective settings, with `notify`.
@@ -158,7 +158,7 @@ def filled(template: dict[str, Any], message: Mapping[str, Any]) -> dict[str, An
 
 
 class Command(Notification):
-    """`notify.command`: a program, which is ended with all that it started."""
+    """`notify.command`: a program; processes that it started are ended with it."""
 
     def check(self, to: Recipient) -> None:
         """See `Notification`."""
@@ -241,7 +241,7 @@ class Webhook(Notification):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Makes an error of a redirect, which would be followed without the message."""
+    """Rejects redirects: urllib would follow them without the message."""
 
     def redirect_request(self, *_: Any) -> None:
         """See `urllib`."""

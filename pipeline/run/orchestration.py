@@ -92,7 +92,7 @@ class Turn:
 def turn(
     config: Config, connection: metadata_store_pb2.ConnectionConfig
 ) -> Iterator[Turn]:
-    """Holds the root's lock while the block runs, after runs on other machines.
+    """Holds the root's lock while the block runs, if the lease is free.
 
     Args:
       config: The effective settings.

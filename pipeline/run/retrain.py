@@ -35,7 +35,7 @@ def accepted(
     data: Listing,
     connection: metadata_store_pb2.ConnectionConfig,
 ) -> tuple[Listing, dict[int, str]]:
-    """Leaves the spans out that a gate found at fault, as long as they do not change.
+    """Leaves out the spans that a gate found at fault, until their files change.
 
     Args:
       config: The effective settings.
@@ -43,7 +43,7 @@ def accepted(
       connection: ML Metadata's.
 
     Returns:
-      The data without them, and by number of a span the run that its gate stopped.
+      The data without these spans, and the stopped run by the number of each span.
     """
     if not config.gates or data.is_empty or not data.any_complete:
         return data, {}

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version, int]:
     """Pushes a copy of an earlier version as the newest one, and records it.
 
-    Model servers load the newest version, so that the earlier model is live from one
-    moment to the next, and the version that is withdrawn stays for a look at it.
+    Model servers load the newest version, so the earlier model becomes live at once,
+    and the withdrawn version stays for inspection.
 
     Args:
       config: The effective settings, with `pusher`.

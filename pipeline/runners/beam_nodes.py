@@ -32,7 +32,7 @@ def run(ir: pipeline_pb2.Pipeline, wait: float, made: Copies | None) -> None:
       made: Local copies of artifacts, if executors cannot open the root's files.
 
     Raises:
-      Exception: Whatever BeamDagRunner raises.
+      Exception: Any error of BeamDagRunner.
     """
     outcome: futures.Future[None] = futures.Future()
 

@@ -1,4 +1,4 @@
-"""Hides warnings that users can do nothing about; no other module hides any.
+"""Hides warnings that users cannot act on; no other module hides warnings.
 
 These are Google's notices on Python versions and on packages that TFX pins, and
 TensorFlow's logs on oneDNN, CPU features and CUDA plug-ins. Warnings of user code stay.

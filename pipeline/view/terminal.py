@@ -87,7 +87,7 @@ def number(value: float | None, sign: str = "") -> str:
 
 
 def hidden(metrics: Sequence[str], to: Console) -> Text:
-    """The line below a table that some metrics have no room in.
+    """The line below a table that names the metrics without room in the table.
 
     Args:
       metrics: Their names, at least one.

@@ -1,1 +1,1 @@
-"""Nodes of the user's own: their settings, and where they stand in the graph."""
+"""The user's own nodes: their settings, and their order in the graph."""

@@ -1,4 +1,4 @@
-"""The graph as the settings state it: which node follows which. Nothing is compiled."""
+"""The order of the graph's nodes, from the settings alone: nothing is compiled."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def follows(present: Iterable[str], nodes: Nodes) -> dict[str, set[str]]:
     """The nodes that each node follows directly.
 
     Args:
-      present: Ids of the nodes of Strategos, those that are replaced among them or not.
+      present: Ids of the nodes of Strategos, with or without replaced ones.
       nodes: The section `nodes`.
     """
     instead = replaced(nodes)
@@ -101,7 +101,7 @@ def _wrong_replacements(
 
 
 def _behind(gate: str, found: Mapping[str, set[str]]) -> list[str]:
-    """Our nodes that come after all those which a gate depends on, but for gates."""
+    """Strategos' nodes after all nodes that a gate depends on, without gates."""
     needed: set[str] = set()
     todo = [gate]
     while todo:
@@ -112,7 +112,7 @@ def _behind(gate: str, found: Mapping[str, set[str]]) -> list[str]:
 
 
 def _present(sections: Mapping[str, Any]) -> list[str]:
-    """Our nodes that a pipeline has, or may have where a section is invalid."""
+    """Strategos' nodes in a pipeline, or possible ones if a section is invalid."""
     absent: set[str] = set()
     if "schema_" in sections:
         curated = sections["schema_"].file

@@ -1,4 +1,4 @@
-"""The section `nodes`: components of the user's own."""
+"""The section `nodes`: the user's own components."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes equal parts out, each time: not every reader follows aliases."""
+    """Writes equal parts without YAML aliases: not every reader follows aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """See SafeDumper."""
@@ -152,6 +152,6 @@ def _record_steps(spec: Json) -> None:
 
 
 def _set_environment(spec: Json, node: str, variables: Mapping[str, str]) -> None:
-    """Sets environment variables of a node: how it works, which is no parameter."""
+    """Sets environment variables of a node: its operation, which is no parameter."""
     found = steps.container(spec, node).setdefault("env", [])
     found += ({"name": k, "value": v} for k, v in variables.items())
