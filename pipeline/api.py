@@ -137,8 +137,8 @@ def validate(
 
     Args:
       pipeline: The pipeline's YAML.
-      overlays: As of `load`.
-      sets: As of `load`.
+      overlays: As in `load`.
+      sets: As in `load`.
       deep: Whether to import the components of `nodes`, and TFX with them, where no
         run has checked their types yet.
     """
@@ -181,7 +181,7 @@ def run(
     take_over: str | None = None,
     on_event: Callable[[RunEvent], object] | None = None,
 ) -> RunResult:
-    """Runs a pipeline in a process of its own, and waits for its end.
+    """Runs a pipeline in its own process, and waits for its end.
 
     Never exits this process, and leaves its signal handlers, standard streams and
     environment as they are; so it also works in a notebook, in a thread and inside a
@@ -193,8 +193,8 @@ def run(
 
     Args:
       pipeline: The pipeline's YAML.
-      overlays: As of `load`.
-      sets: As of `load`.
+      overlays: As in `load`.
+      sets: As in `load`.
       runner: `local` or `beam`; by default `run.runner`.
       cache: Whether to reuse outputs of earlier runs, if `run.cache` does.
       from_node: The first node to run, e.g. `Trainer`; the nodes before it keep their
@@ -253,7 +253,7 @@ def run_here(
 
     Args:
       request: The arguments of `run`.
-      on_start: As of `orchestration.run`.
+      on_start: As in `orchestration.run`.
 
     Returns:
       The effective settings, and how the run ended.
@@ -300,7 +300,7 @@ def run_in_turn(
       turn: From `orchestration.turn`.
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
-      on_start: As of `orchestration.run`.
+      on_start: As in `orchestration.run`.
       **options: Fields of `planning.RunOptions`.
     """
     from strategos.pipeline.history import roots

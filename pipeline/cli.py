@@ -97,7 +97,7 @@ def _explain(error: Exception) -> str:
 
 
 def _end_as_interrupted(message: str = "") -> NoReturn:
-    """Ends this process as INTERRUPTED, whatever signals follow.
+    """Ends this process with exit code INTERRUPTED, even if more signals follow.
 
     Uses `os._exit`: after a KeyboardInterrupt inside `exec`, CPython re-raises SIGINT
     at shutdown even if it was caught.

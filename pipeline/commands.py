@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report(config: Config, result: orchestration.Result) -> int:
-    """Reports a run that has ended, as asked for in `notify` too; its exit code."""
+    """Reports a run that has ended, also by `notify`; returns its exit code."""
     from strategos.pipeline.view import report
 
     query = f"strategos predict {_shown(config.path)} ROWS.csv"

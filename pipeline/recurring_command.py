@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.remote.service import Recurring, Service
 
 ACTIONS = ("create", "list", "delete")
-"""What `strategos schedule` does on a service."""
+"""Actions of `strategos schedule` on a service."""
 
 
 def schedule(arguments: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def check(config: Config) -> Iterator[UserError]:
 
 
 def unread(config: Config) -> list[str]:
-    """The nodes whose specifications no compilation has read yet.
+    """The nodes with specifications that no compilation has read yet.
 
     Args:
       config: The effective settings.

@@ -90,7 +90,7 @@ def _probe(
 
 
 def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
-    """Yields problems with steps: even all rows together are too few for them."""
+    """Yields problems if rows are too few for one step, or for `warm_up_steps`."""
     trainer = config.trainer
     needs = []
     if trainer.last_batch == "drop":

@@ -99,7 +99,7 @@ _UNDER = {
 """Keys that have an effect under some strategies only, with those strategies."""
 
 _PLAIN = ("devices", "cross_device_ops", "tpu", "shard")
-"""Keys whose values reach the Trainer unchanged."""
+"""Keys with values that reach the Trainer unchanged."""
 
 _JOBS = ("slurm", "kubernetes", "tfjob", "vertex")
 """Launchers that submit jobs; the key of the same name has the jobs' settings."""

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from strategos.components.wording import listed
 
 KEY = "[key]"
-"""What pydantic adds to the path of a name in a mapping that is not valid."""
+"""pydantic appends this to the path of an invalid name in a mapping."""
 
 
 @dataclass(frozen=True)

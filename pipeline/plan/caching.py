@@ -88,7 +88,7 @@ class Fingerprints:
       readers: Of the readers of data that are plug-ins.
       metrics: Of the metrics that are plug-ins.
       gates: Of the gates that are plug-ins.
-      nodes: Of the module of each node of the user's own, by the node's name.
+      nodes: Of the modules of the user's own nodes, by the node's name.
     """
 
     preprocessing: str
@@ -346,7 +346,7 @@ def _lost_what_it_pushed(
     places = (config.run.root, *config.pusher.folders.values())
     if not any(is_remote(place) for place in places):
         return False
-    if config.pusher.canary:  # Pusher knows itself what became of the canary
+    if config.pusher.canary:  # Pusher itself knows the fate of the canary
         return True
     store = mlmd.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)

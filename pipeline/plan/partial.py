@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.plan.planning import RunOptions
 
 _IDENTITY = ("pipeline", "target", "keys")
-"""What `Journal` records of a run that tells which outputs a partial run takes."""
+"""Properties of a run, recorded by `Journal`, by which a partial run finds its base."""
 
 
 def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserError]:

@@ -75,7 +75,7 @@ class RunOptions:
       to_node: The last node to run.
       from_scratch: Ignore the checkpoints of an interrupted training.
       reason: Why `strategos retrain` starts the run; "" for a run by hand.
-      new: Numbers of the spans that no earlier run has accepted; empty for a run by
+      new: Numbers of the new spans, from the decision to retrain; empty for a run by
         hand: then the newest span is new.
       without_baseline: Judge the candidate without the model in production; the run's
         reason says so.
@@ -142,7 +142,7 @@ def parameters(
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      new: As of `RunOptions`.
+      new: As in `RunOptions`.
 
     Raises:
       BadInputError: No file matches the pattern or the choice of spans.

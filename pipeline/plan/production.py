@@ -257,7 +257,7 @@ def reject_other(
       destination: `pusher.to` or `pusher.canary`.
       about: The manifest of the newest version; {} without one.
       root: The identity of the run's root.
-      take_over: As of `planning.RunOptions`.
+      take_over: As in `planning.RunOptions`.
 
     Raises:
       BadInputError: Another root did, and is not taken over.

@@ -25,7 +25,7 @@ TRIGGERS = (
     *("first", "new_spans", "drift", "metrics"),
     *("cron", "max_age", "on_change", "retry"),
 )
-"""What can make a run due; the first that applies is the reason."""
+"""The triggers of a run; the first one that applies is the reason."""
 
 _SHOWN = 4
 _LONGEST_WAIT = 86400  # seconds between two attempts, however many failed
@@ -73,7 +73,8 @@ class RetrainingDecision:
       reason: Why, or why not: one sentence.
       trigger: The trigger that made the run due, of `TRIGGERS`; "" if none is due.
       spans: The (number, version) of the spans to run on, ascending.
-      new: The spans among them that no earlier run has tried.
+      new: The spans among them that the newest run with a verdict has not read, or in
+        which its gate found a fault.
       next: Unix seconds at which a run becomes due by the clock alone; None for never.
       left_out: Numbers of spans that are not read, because a gate found them at fault.
     """

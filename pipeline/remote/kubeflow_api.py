@@ -67,8 +67,8 @@ class Api:
         """Sends one request to the API v2beta1; returns the answer's JSON object.
 
         Args:
-          method: Of HTTP.
-          path: After `/apis/v2beta1`.
+          method: The HTTP method, e.g. `GET`.
+          path: The part of the URL after `/apis/v2beta1`, e.g. `/runs`.
           body: The request's JSON object.
           query: Parameters of the URL.
 

@@ -31,7 +31,7 @@ def follow(
 
     Args:
       service: The service.
-      run_id: Its id of the run.
+      run_id: The service's id of the run.
       runner: Name of the runner for the view.
       clock: Returns monotonic seconds.
       sleep: Waits for so many seconds.

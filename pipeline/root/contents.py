@@ -95,7 +95,7 @@ def damaged(
     Raises:
       OSError: A file, or an object store, cannot be read.
     """
-    # Contexts, because the newer ML Metadata filters by no property.
+    # By contexts, because the newer ML Metadata has no filter by properties.
     contexts = [_context(store, key) for key in sorted(set(keys))]
     listed = [store.get_artifacts_by_context(each) for each in contexts if each]
     of_id = {artifact.id: artifact for some in listed for artifact in some}

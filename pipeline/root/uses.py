@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import ml_metadata
 
 CODE = "code"
-"""The event that says what a run's user code is, see `Code`."""
+"""The event that describes a run's user code, see `Code`."""
 
 _CONTEXT, _RECORDS = "used_by_code", "records"
 _MOST = 100  # records under a static fingerprint; the oldest are forgotten first

@@ -66,7 +66,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def held_off(self) -> Iterator[None]:
-        """Only remembers signals while the block runs, so that it is completed."""
+        """Only remembers signals while the block runs, so that the block completes."""
         self._held_off = True
         try:
             yield

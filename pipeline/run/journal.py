@@ -94,7 +94,7 @@ def close_abandoned(
     pipeline: str,
     runs: Collection[str],
 ) -> None:
-    """Closes runs whose orchestrator died without recording an outcome.
+    """Closes runs, if their orchestrator died without recording an outcome.
 
     A run does so at its start, so only runs since the last closed one can be open.
 

@@ -28,7 +28,7 @@ _OF_ONE = (SLOT, ABORTED, ROLLBACK_OF, PROMOTED_FROM)
 
 
 def check_that_it_loads(version: Version, folder: str) -> None:
-    """Loads a model in a process of its own.
+    """Loads a model in a new process, to check it.
 
     Args:
       version: The version with the model.

@@ -387,7 +387,7 @@ def _history_metrics(runs: Sequence[Run]) -> list[str]:
 
 
 def _remark(run: Run) -> str:
-    """The cause of a run's failure in one line, else why it was started, if known."""
+    """The cause of a run's failure in one line, else the reason of its start or ""."""
     if run.failed_node:
         stopped = run.outcome in ("stopped", "not blessed")
         where = "" if stopped else f"{run.failed_node}: "

@@ -39,10 +39,10 @@ from strategos.pipeline.config.types import (
 )
 
 DEFAULT = "default"
-"""The name under `steps` whose settings hold for every step."""
+"""The name under `steps` for settings of every step."""
 
 KNOWN_STEPS = (DEFAULT, node_ids.RESOLVE, *node_ids.ALL)
-"""The names under `steps`, besides those of `nodes`."""
+"""The names under `steps`, besides the names in `nodes`."""
 
 _DECIMAL = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
@@ -262,7 +262,7 @@ class Kubeflow(Section):
         return self
 
     def step(self, node: str) -> PodStep:
-        """The settings of a step: its own over those of `default`."""
+        """The settings of a step: its own ones override `default`."""
         return _merged(self.steps, node, PodStep())
 
     @property
@@ -293,7 +293,7 @@ class Vertex(Section):
     steps: dict[str, Step] = Field(default_factory=dict, description=_STEPS)
 
     def step(self, node: str) -> Step:
-        """The settings of a step: its own over those of `default`."""
+        """The settings of a step: its own ones override `default`."""
         return _merged(self.steps, node, Step())
 
     @property

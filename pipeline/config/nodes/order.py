@@ -29,7 +29,7 @@ def problems(sections: Mapping[str, Any], nodes: Nodes) -> Iterator[InitErrorDet
     """Yields errors in the names that `nodes` uses, and cycles.
 
     Args:
-      sections: The sections that the graph depends on, by field; invalid ones lack.
+      sections: The sections that the graph depends on, by field, without invalid ones.
       nodes: The section.
     """
     present = _present(sections)

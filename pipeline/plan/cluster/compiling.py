@@ -60,8 +60,8 @@ def compile_to(
       target: `kubeflow` (YAML: the pipeline spec and, if a step needs one, the platform
         spec) or `vertex` (JSON: the pipeline job).
       output: The file; replaced as a whole.
-      without_baseline: As of `planning.RunOptions`.
-      take_over: As of `planning.RunOptions`.
+      without_baseline: As in `planning.RunOptions`.
+      take_over: As in `planning.RunOptions`.
 
     Raises:
       BadInputError: The modules cannot be uploaded.

@@ -91,7 +91,7 @@ class ResolveRequest:
         Args:
           config: The settings, see `paths.moved`.
           key: `caching.candidate_key` of the graph without values of its parameters.
-          take_over: As of `planning.RunOptions`.
+          take_over: As in `planning.RunOptions`.
         """
         complete = config.data.completeness or Completeness()
         to = config.pusher.to if config.pusher else ""
