@@ -1,7 +1,7 @@
 """Checks a pipeline against the limits of its cluster, before it is compiled.
 
-All checks run on this machine, without a request to the cluster. E.g. a run root in a
-local folder is rejected, because a pod loses it at its end.
+All checks run on this machine, without a request to the cluster. E.g. a push target in
+a container's own folder is rejected, because it is deleted with the container.
 """
 
 from __future__ import annotations

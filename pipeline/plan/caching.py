@@ -327,7 +327,7 @@ def allow(
       ir: The compiled pipeline, changed in place.
       config: The effective settings.
       connection: ML Metadata's.
-      unknown: Nodes with user code; no earlier execution has recorded its uses.
+      unknown: Nodes with user code that must run, from `UserCode.unknown`.
     """
     is_void = _lost_what_it_pushed(config, connection)
     again = {*unknown, *([node_ids.PUSHER] if is_void else [])}
