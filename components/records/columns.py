@@ -1,7 +1,7 @@
 """The columns of examples as Arrow files, beside their TFRecord files.
 
-What reads columns (statistics, Transform, the Trainer) is spared the decoding of
-tf.Examples, which costs more than the work itself.
+Readers of columns (statistics, Transform, the Trainer) need not decode tf.Examples,
+which takes longer than their own work.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def compact(batch: pa.RecordBatch, lists: Collection[str]) -> pa.RecordBatch:
 class ColumnWriter:
     """Writes columns to one file, compressed by LZ4, in batches of thousands of rows.
 
-    The file stays in `unpublished` until `publish`, like those of `ShardWriter`.
+    The file stays in `unpublished` until `publish`, like the files of `ShardWriter`.
 
     Args:
       artifact: URI of the artifact.
@@ -92,7 +92,7 @@ class ColumnWriter:
             self._flush()
 
     def close(self) -> Written:
-        """Ends the file and returns what was written."""
+        """Ends the file and returns its name and number of rows."""
         self._flush()
         if self._file is None or self._stream is None:
             return Written()

@@ -29,7 +29,7 @@ def recorded(examples: Sequence[Any], split: str) -> int:
     """The recorded number of rows of a split; 0 if it is unknown.
 
     Args:
-      examples: Examples artifacts, whose rows are added up.
+      examples: Examples artifacts; their rows are added up.
       split: Name of the split.
     """
     rows = [each.get_int_custom_property(f"rows_{split}") for each in examples]

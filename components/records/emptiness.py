@@ -39,7 +39,8 @@ class Emptiness:
 def describe(found: Mapping[str, Emptiness]) -> list[str]:
     """The line of the run's report, if a column has rows without a value.
 
-    It names one place, of the column with the fewest: messages name those of others.
+    It names the first such row of the column with the fewest; messages name the rows of
+    the other columns.
 
     Args:
       found: From `EmptyCells.found`.
@@ -57,5 +58,5 @@ def to_json(found: Mapping[str, Emptiness]) -> str:
 
 
 def from_json(text: str) -> dict[str, Emptiness]:
-    """What `to_json` wrote; {} for ""."""
+    """Reads the text of `to_json`; {} for ""."""
     return {name: Emptiness(**each) for name, each in json.loads(text or "{}").items()}

@@ -70,7 +70,7 @@ def headers(header: Callable[[int], bytes], *pieces: pa.BinaryArray) -> pa.Binar
 
     Args:
       header: Returns the header for a length in bytes; called once per distinct length.
-      *pieces: binary[rows]; the length of a row is that of its pieces together.
+      *pieces: binary[rows]; the length of a row is the sum of its pieces' lengths.
     """
     lengths = functools.reduce(pc.add, map(pc.binary_length, pieces))
     return _of_lengths(lengths, header)
@@ -306,7 +306,7 @@ class _Template:
 
 
 def _single_header(name: bytes) -> Callable[[int], bytes]:
-    """The header for the length of a feature's only value, which is bytes."""
+    """The header of a feature with one value of type bytes, by the value's length."""
 
     def header(length: int) -> bytes:
         of_value = _delimited(length)

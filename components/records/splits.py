@@ -53,12 +53,12 @@ class SplitWriter:
             self._columns.write(compact)
 
     def close(self) -> WrittenSplit:
-        """Ends the files and returns what was written."""
+        """Ends the files and returns their names and numbers of rows."""
         return self._records.close(), self._columns.close()
 
 
 def merged(earlier: WrittenSplit, later: WrittenSplit) -> WrittenSplit:
-    """What was written of a split by two neighbouring shards."""
+    """The files and rows of a split from two neighbouring shards."""
     return earlier[0] + later[0], earlier[1] + later[1]
 
 

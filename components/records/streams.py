@@ -85,7 +85,7 @@ class File(io.RawIOBase):
 
     Args:
       file: Opened to read or to write bytes.
-      schema: Of the batches to write; it gets a checksum of its own.
+      schema: Schema of the batches to write; it has its own checksum.
 
     Attributes:
       position: Number of bytes read or written.
@@ -100,7 +100,7 @@ class File(io.RawIOBase):
         self._ready = memoryview(b"")
 
     def expecting_sums(self) -> File:
-        """Compares what is read with the checksums at the end of the file, if any."""
+        """Compares bytes read with the checksums at the end of the file, if any."""
         self._file.seek(0, 2)
         size = self._file.tell()
         self._file.seek(max(0, size - _END.size))

@@ -1,7 +1,7 @@
 """Writes GZIP TFRecord files in shards of about equal size.
 
-A worker may be killed, or two of them may work on the same shard at once. So each
-attempt writes files with names of its own, in a folder that no reader looks at, and the
+A worker may be killed, or two workers may work on the same shard at once. So each
+attempt writes files with unique names, in a folder that no reader looks at, and the
 driver moves the files of one complete attempt of each shard to their place.
 """
 
@@ -55,7 +55,7 @@ def unpublished(artifact: str) -> str:
 
 
 def attempt(shard: int) -> str:
-    """Begins the names of the files that one attempt at a shard writes."""
+    """Prefix of the names of one attempt's files, e.g. "000003-" and a UUID in hex."""
     return f"{shard:06}-{uuid.uuid4().hex}"
 
 
@@ -132,7 +132,7 @@ class ShardWriter:
             self._end()
 
     def close(self) -> Written:
-        """Ends the last file and returns what was written."""
+        """Ends the last file and returns the files' names and number of rows."""
         self._end()
         return Written(tuple(self._files), self._rows)
 

@@ -36,7 +36,7 @@ class BeamEngine(abc.ABC):
     settings: ClassVar[type[BaseModel] | None] = None
 
     def check(self, engine: Engine) -> None:
-        """Rejects before a run what this machine cannot reach.
+        """Rejects, before a run, an engine that this machine cannot use.
 
         Args:
           engine: The engine of the run.
@@ -51,7 +51,7 @@ class BeamEngine(abc.ABC):
         """Makes a pipeline that runs at the end of its `with` block.
 
         Args:
-          engine: The engine of the run; its `settings` are those of the YAML.
+          engine: The engine of the run; its `settings` come from the YAML.
 
         Raises:
           UserError: The runner did not start, or does not answer.

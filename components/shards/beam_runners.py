@@ -154,7 +154,7 @@ def _portable(environ: Mapping[str, str]) -> list[str]:
 
 
 def _dataflow(engine: Engine) -> list[str]:
-    """For Dataflow, whose workers run the image with nothing added to it."""
+    """Options for Dataflow: workers run the image with nothing added to it."""
     most = [f"--max_num_workers={engine.workers}"] if engine.workers else []
     return [
         "--runner=DataflowRunner",

@@ -1,4 +1,4 @@
-"""How data are worked on, as opposed to what comes out: never part of a cache key.
+"""Settings of how data are processed, not of the result: never part of a cache key.
 
 The orchestrator writes an `Engine` to an environment variable of the process that runs
 executors. Under other orchestrators the variable is missing, and the defaults apply.
@@ -26,7 +26,7 @@ _OF_HELPER = 400 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """What works on shards of data.
+    """The runner that processes shards of data, and its settings.
 
     The settings of `run.engine` and its `options`, which describes them and takes its
     defaults from here, with times in seconds.

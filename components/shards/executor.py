@@ -1,4 +1,4 @@
-"""What executors have in common whose work runs on the engine of the run."""
+"""Base class of executors with Beam pipelines on the engine of the run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from strategos.components.shards.engine import Engine
 
 
 class EngineExecutor(base_beam_executor.BaseBeamExecutor):
-    """An executor whose Beam pipelines run on the engine of the run.
+    """An executor that runs its Beam pipelines on the engine of the run.
 
-    TFX's way, Beam arguments in the compiled pipeline, would make them part of the
-    cache keys.
+    TFX puts Beam arguments into the compiled pipeline, and so into the cache keys.
     """
 
     @property

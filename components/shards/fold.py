@@ -30,19 +30,20 @@ def fold(
     """Works on every shard and merges the results.
 
     Args:
-      engine: What works on the shards.
+      engine: The engine of the run.
       shards: At least one. Workers of other processes get them pickled.
       work: Picklable, from an importable module, and safe to call in several threads.
         A worker may call it more than once for a shard (a retry); one call that
         succeeded counts.
-      merge: Of the results of two neighbours, the earlier one first; may change it.
+      merge: Merges the results of two neighbours, the earlier one first, which it may
+        change.
       folder: Folder that this process and the workers see; for the result of a
         pipeline, which is removed there.
       paced: Whether helpers start only once the pace shows that they pay, however many
-        shards there are: for work that is quick beside what it loads.
+        shards there are: for work that takes less time than its imports and data.
 
     Raises:
-      UserError: The one that `work` raised for the earliest shard.
+      UserError: The error of `work` for the earliest shard.
     """
     if engine.runner == "direct":
         from strategos.components.shards import threads

@@ -1,9 +1,9 @@
-"""Helpers of a fold: processes that work on shards as this process would.
+"""Helpers of a fold: worker processes for shards, one for a thread.
 
-Python's lock lets one thread of a process run Python code at a time, which leaves idle
-most cores of a machine with many. A helper is a fork of the server that has imported
-what shards need (`fork_server`), so it starts in milliseconds; what it has loaded,
-such as a graph of TensorFlow, and the memory that it holds, go with it.
+Python's lock lets one thread of a process run Python code at a time, which leaves most
+cores of a large machine idle. A helper is a fork of a server that has done the imports
+of shards (`fork_server`), so it starts in milliseconds. Its end frees all that it has
+loaded, e.g. a graph of TensorFlow.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Helper:
           shard: Its argument.
 
         Raises:
-          Exception: The one that `work` raised.
+          Exception: Any error of `work`.
           UserError: The helper was killed.
           EndedError: The fold has ended.
         """
@@ -76,7 +76,7 @@ class Helper:
         self._pipe.close()
 
     def _asked(self, *given: Any) -> tuple[str, Any]:
-        """Sends what is given, and returns the helper's next message."""
+        """Sends objects, and returns the helper's next message."""
         try:
             for each in given:
                 self._pipe.send(each)

@@ -16,7 +16,7 @@ from strategos.components.shards.flink.connection import Connection
 _NOTICE_SECONDS = 3.0  # for the host of a cluster to notice that a process has ended
 _TRACEBACK = "Traceback (most recent call last):\n"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(.*?)'")
-# An error of ours, with what Python puts before it and Beam behind it.
+# A `UserError`, with Python's prefix and Beam's suffix.
 _OWN = re.compile(r"^\S+\.UserError: (.*) \[while running '[^']*'\]$", re.S)
 _JAVA_FRAMES = re.compile(r"\n\s*(?:at |Caused by: |\.\.\. \d+ more)")
 
@@ -82,7 +82,7 @@ def reason(message: str) -> str:
     """Why a job failed: the exception of a worker's Python code, if it was one.
 
     Args:
-      message: What the job server says, with the frames of Java and Python.
+      message: The job server's message, with the frames of Java and Python.
     """
     _, is_python, trace = message.rpartition(_TRACEBACK)
     lines = _JAVA_FRAMES.split(trace, maxsplit=1)[0].splitlines()

@@ -41,15 +41,15 @@ def fold(
     """Works on every shard and merges the results; see `fold.fold`.
 
     Args:
-      engine: What runs the pipeline.
+      engine: The engine of the run.
       shards: At least one.
       work: Picklable, from an importable module.
-      merge: Of the results of two neighbours.
+      merge: Merges the results of two neighbours.
       folder: Folder that this process and the workers see; created if missing.
       group: Number of neighbours that are merged at a time.
 
     Raises:
-      Exception: The one that `work` or `merge` raised, for the earliest shard.
+      Exception: Any error of `work` or `merge`, for the earliest shard.
     """
     if len(shards) == 1:  # nothing to spread or to merge
         return work(shards[0])

@@ -34,7 +34,7 @@ def work_for(ended: threading.Event) -> None:
 
 
 def forward(send: Callable[[int], None]) -> None:
-    """Has the executor's process count what this one, its helper, adds.
+    """Has the executor's process count the rows that this process, its helper, adds.
 
     Args:
       send: Sends a number of rows there.

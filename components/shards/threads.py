@@ -1,8 +1,8 @@
 """A fold in threads of this process, which go on in processes if it takes long.
 
 Arrow, ISA-L and NumPy release Python's lock in much of their work, and threads share
-what they load. But for Python code threads wait for each other, the longer the more of
-them there are. So each thread but one gets a helper, if much is to be done.
+loaded data. But Python code of one thread waits for the others, the longer the more
+threads there are. So each thread but one gets a helper, if much is to be done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 _AHEAD = 2  # shards for each thread that are begun before the oldest one is merged
 _MANY = 8  # shards for each thread: helpers pay at once
-# From the end of the first shard on, whose thread has loaded what threads share.
+# From the end of the first shard on: its thread has loaded the threads' shared data.
 _PACE_SECONDS = 0.2
 _LEAST_SECONDS = 2.0  # of work that is left, by the pace; helpers load all that again
 
@@ -45,14 +45,14 @@ def fold(
     Args:
       shards: At least one.
       work: Safe to call in several threads.
-      merge: Of the results of two neighbours; called in this thread.
+      merge: Merges the results of two neighbours; called in this thread.
       threads: Number of threads; 1 for this one.
       helpers: The most processes that threads may go on in.
       group: Number of neighbours that are merged at a time.
       paced: Whether helpers start only by the pace, not for many shards at once.
 
     Raises:
-      UserError: The one that `work` raised for the earliest shard.
+      UserError: The error of `work` for the earliest shard.
     """
     threads = min(threads, len(shards))
     if threads == 1:
@@ -73,7 +73,7 @@ class _Crew(Generic[Shard, Result]):
     """The threads of a fold, and their helpers.
 
     Args:
-      work: What is done with a shard.
+      work: Called on each shard.
       shards: Number of all shards.
       workers: Number of threads.
       helpers: The most helpers.
@@ -130,7 +130,7 @@ class _Crew(Generic[Shard, Result]):
         return helper
 
     def _pays(self) -> bool:
-        """Whether another helper pays: it has to load what threads have loaded."""
+        """Whether another helper pays: it loads the threads' shared data again."""
         if self.ended.is_set() or len(self._helpers) >= self._most:
             return False
         if self._many:

@@ -83,10 +83,10 @@ def work(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def _modules() -> Iterator[None]:
-    """Makes the user's modules importable: those of the driver, or of its archive.
+    """Makes the user's modules importable, from the driver's folder or its archive.
 
-    A worker that ends while it starts can stop a job for ever, so one that cannot
-    download them goes on: what imports them fails.
+    A worker that ends while it starts can stop a job for ever. So a worker that cannot
+    download the modules goes on, and the code that imports them fails.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -111,7 +111,7 @@ def _end_with_parent() -> None:
 
 
 def _described(worker: str, endpoint: str) -> dict[str, str]:
-    """What Beam's worker reads from the environment, as the runner describes it."""
+    """Environment variables of Beam's worker, from the runner's provision service."""
     import grpc
     from apache_beam.portability.api import (
         beam_provision_api_pb2,

@@ -39,7 +39,7 @@ class TrainerSpec(types.ComponentSpec):
 
 
 class Trainer(base_component.BaseComponent):
-    """Trains what the user's `build_model(context)` returns.
+    """Trains the model that the user's `build_model(context)` returns.
 
     Usage:
 
@@ -60,7 +60,7 @@ class Trainer(base_component.BaseComponent):
 
     Outputs:
       model: `Format-Serving/` (a SavedModel, see `export.py`), `Format-Weights/` and
-        `trainer.json`, whose facts are custom properties as well: `strategy`, `reason`,
+        `trainer.json`. Its facts are custom properties as well: `strategy`, `reason`,
         `replicas`, `workers`, `global_batch`, `steps`, `examples`,
         `examples_per_second`, `restarts`, `seed`, `rows`, `parameters`, `history`,
         `evaluation`, `warm_start`; `trainer.json` also has `weights_epoch`, the epoch

@@ -53,7 +53,7 @@ def publish(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> None:
       facts: The facts of the training, written to `trainer.json`.
 
     Raises:
-      OSError: The object store does not answer, or rejects that.
+      OSError: The object store does not answer, or rejects the request.
     """
     from tensorflow.io import gfile
 
@@ -75,7 +75,7 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     """Copies a finished model that no run has published to `spec.model_dir`.
 
     Args:
-      spec: The training whose finished model is looked for.
+      spec: The training that may have a finished model.
       new: Whether a job of `spec` has just trained it. Its machines may have had the
         weights to start from under another path, so settings are not compared.
 
@@ -83,7 +83,7 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
       The facts of its training; None if no such model exists.
 
     Raises:
-      OSError: The object store does not answer, or rejects that.
+      OSError: The object store does not answer, or rejects the request.
     """
     from tensorflow.io import gfile
 
@@ -94,7 +94,7 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     if marked is None or not (new or marked["how"] == _how(spec)):
         return None
     model = os.path.join(_trainer_folder(spec), marked["model"])
-    # Objects keep no empty folder: that of the weights of a module with `run_fn`.
+    # Object stores keep no empty folder, e.g. the folder of weights after `run_fn`.
     parts = (FACTS, SERVING_DIR) if copied else _PARTS
     if not all(storage.exists(f"{model}/{part}", patient=True) for part in parts):
         return None  # the interrupted run removed its outputs
@@ -124,7 +124,7 @@ def mark(spec: WorkerSpec) -> None:
 
 
 def keep_weights(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> str:
-    """Keeps the weights of a training whose export has failed.
+    """Keeps the weights of a training after its export has failed.
 
     Args:
       spec: The training.
@@ -152,7 +152,7 @@ def keep_weights(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> str:
 
 
 def take_weights(spec: WorkerSpec, weights: str) -> dict[str, Any] | None:
-    """Reads what `keep_weights` kept of an equal training.
+    """Reads the weights and facts that `keep_weights` kept of an equal training.
 
     Args:
       spec: The training.

@@ -1,4 +1,4 @@
-"""How training is run, as opposed to what is trained: never part of a cache key.
+"""Settings of how training runs, not of its result: never part of a cache key.
 
 The orchestrator writes an `Operation` to an environment variable of the process that
 runs executors. Under other orchestrators the variable is missing, and the defaults

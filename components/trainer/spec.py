@@ -1,4 +1,4 @@
-"""The training as plain data: what a launcher hands to a worker, as JSON.
+"""The training as plain data, which a launcher hands to a worker as JSON.
 
 Imports neither TensorFlow nor TFX.
 """

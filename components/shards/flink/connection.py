@@ -84,8 +84,8 @@ def connected(
 def _parent_of_workers(logs: Path) -> Iterator[str]:
     """Starts the process that workers are forks of, for a block.
 
-    It is a fork of what this process has imported if a fork server runs here, and
-    imports it all again if not.
+    The process is a fork with all imports done if a fork server runs here; otherwise it
+    imports everything again.
 
     Yields:
       The path of its socket.

@@ -117,7 +117,7 @@ def _maven(environ: Mapping[str, str]) -> str:
 
 
 def _call(command: list[str], cwd: str) -> None:
-    """Runs a command, whose errors are in what it prints.
+    """Runs a command that prints its errors.
 
     Raises:
       UserError: The command failed or took too long.

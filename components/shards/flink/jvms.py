@@ -141,7 +141,7 @@ class Commands:
           name: Unique in the cluster.
           port: The RPC port of the JobManager.
         """
-        heap = f"-Xmx{self._heap + 128}m"  # what the settings say for Flink itself
+        heap = f"-Xmx{self._heap + 128}m"  # and the framework's heap, as set above
         memory = (heap, f"-XX:MaxDirectMemorySize={self._direct}m")
         own = (f"taskmanager.resource-id={name}", f"jobmanager.rpc.port={port}")
         main = f"{_RUNTIME}.taskexecutor.TaskManagerRunner"

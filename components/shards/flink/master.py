@@ -103,8 +103,8 @@ class Master:
     def _check_shuffles(self) -> None:
         """Rejects a cluster whose network memory is too small for Transform.
 
-        Each of its stages holds `_MIN_BUFFERS` buffers for each task that shuffles:
-        without them, Flink restarts the job again and again.
+        Each stage of Transform holds `_MIN_BUFFERS` buffers for each task that
+        shuffles: without them, Flink restarts the job again and again.
         """
         try:
             given = self.get("/jobmanager/config")

@@ -30,8 +30,8 @@ _SILENT_SECONDS = (
 )
 _REPORT_SECONDS = 15.0  # from the end of a job to the job server's report of it
 _CANCEL_SECONDS = 10.0
-# What Beam's runner reports if a worker's code raised an exception: Flink would run the
-# same code on the same rows again, five times. A worker that is lost reads otherwise.
+# Beam's runner reports this if a worker's code raised an exception: Flink would run the
+# same code on the same rows again, five times. The report of a lost worker differs.
 _OF_PYTHON = re.compile(
     r"Error received from SDK harness for instruction \d+: .*", re.S
 )
@@ -111,7 +111,7 @@ def _call(finish: Callable[[], Any], outcome: futures.Future[None]) -> None:
 
 
 class _Job:
-    """What is known of a job from looking at it."""
+    """State of a job as read from the master: progress, restarts, end."""
 
     def __init__(self, master: Master, name: str, limits: JobLimits):
         self._master, self._name, self._limits = master, name, limits

@@ -22,10 +22,9 @@ class Devices:
     """The devices that each worker trains on.
 
     Attributes:
-      count: Number of devices; None for a TPU, whose size is not known before
-        connecting.
+      count: Number of devices; None for a TPU: its size is known after connecting.
       kind: `CPU`, `GPU` or `TPU`.
-      remark: Why these, as part of a sentence; "" if self-evident.
+      remark: The reason, as part of a sentence; "" if self-evident.
     """
 
     count: int | None
@@ -113,10 +112,10 @@ def refusal(
 
     Args:
       key: Key below `trainer.distribution`.
-      message: What is wrong.
-      received: As of a `UserError`.
-      expected: As of a `UserError`.
-      remedy: As of a `UserError`.
+      message: The problem, see `UserError`.
+      received: See `UserError`.
+      expected: See `UserError`.
+      remedy: See `UserError`.
     """
     return UserError(
         message,

@@ -60,7 +60,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterSpec:
-    """The processes that train together, and which of them this one is.
+    """The processes that train together, and the task of this process.
 
     Attributes:
       addresses: `host:port` of each task by type; empty for a single process.
@@ -128,8 +128,9 @@ class ClusterSpec:
     def share_gpus(self, environ: MutableMapping[str, str] = os.environ) -> ClusterSpec:
         """Restricts this task to its share of the machine's GPUs.
 
-        For a cluster whose tasks all run on this machine: the tasks that compute
-        gradients divide the visible GPUs among them, the others get none.
+        For a cluster with all tasks on this machine: the tasks that compute gradients
+        divide the visible GPUs evenly, e.g. 4 GPUs over 2 workers: "0,1" and "2,3". The
+        other tasks get none.
 
         Args:
           environ: The environment; its CUDA_VISIBLE_DEVICES is set to the share.

@@ -48,8 +48,8 @@ class Choice:
       reason: The reason, as one line of text.
       workers: Number of processes that compute gradients.
       parameter_servers: Number of processes that hold variables.
-      devices: Devices of each worker, one replica on each; None for a TPU, whose size
-        is not known before connecting.
+      devices: Devices of each worker, one replica on each; None for a TPU: its size is
+        known after connecting.
       kind: Kind of the devices: `CPU`, `GPU` or `TPU`.
     """
 
@@ -352,7 +352,7 @@ def _communication(
 def _partitioner(
     distribution: Mapping[str, Any], servers: int
 ) -> tf.distribute.experimental.partitioners.Partitioner | None:
-    """What splits large variables over the parameter servers; None for no split."""
+    """The partitioner of large variables over the servers; None for no split."""
     import tensorflow as tf
 
     given = (distribution.get("parameter_server") or {}).get("variable_partitioner")

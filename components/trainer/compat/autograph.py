@@ -4,7 +4,7 @@ Keras is written for graph mode and needs no AutoGraph, except for one layer.
 TensorFlow's table of packages that are not converted lists `keras`; `tf_keras` is
 listed in TensorFlow 2.21, but not in 2.16. Without that entry `fit` first converts a
 hundred functions of tf-keras (10 s). Turning AutoGraph off around `train_step` would
-not do: it would also affect the user's layers, whose `if` on a tensor then fails.
+also turn it off for the user's layers, where an `if` on a tensor then fails.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def convert_user_code_only() -> None:
 def convert_methods(model: tf.keras.Model) -> None:
     """Converts the methods of a model that need AutoGraph.
 
-    These are its own `train_step`, `compute_loss` and so on, which Keras, not converted
-    itself, calls directly, and that of tf-keras' SpectralNormalization. The user's
-    layers, losses and metrics are converted by Keras in the same way.
+    These are the model's own steps, e.g. `train_step` or `compute_loss`, which Keras
+    calls without converting them, and `normalize_weights` of tf-keras's
+    SpectralNormalization. Keras converts the user's layers, losses and metrics itself.
 
     Args:
       model: The compiled model; its methods are replaced.

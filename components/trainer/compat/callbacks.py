@@ -1,4 +1,4 @@
-"""Callbacks in tf-keras's `CallbackList`: those written here, and those of Keras 3."""
+"""Lets tf-keras's `CallbackList` call callbacks of this project and of Keras 3."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def argument(model: tf.keras.Model, name: str) -> Any:
 
 
 def changed_trainable(model: tf.keras.Model) -> list[str]:
-    """Names of the layers whose `trainable` was changed after `compile`.
+    """Names of the layers with a `trainable` that was changed after `compile`.
 
     tf-keras undoes the change for `fit`; Keras 3 does not, and the list is empty.
     """
@@ -49,14 +49,14 @@ def metrics_of_user(model: tf.keras.Model) -> set[str]:
 
 
 def function_of(metric: Any) -> Any:
-    """The function whose mean a metric of either Keras is; None for other metrics."""
+    """The function that a metric of either Keras averages; None for other metrics."""
     return getattr(metric, "_fn", None)
 
 
 def metric_of(model: tf.keras.Model, name: str) -> Any:
     """The metric that a model logs under a name; None if it is not found.
 
-    Keras 3 puts the name of an output before that of a metric only in logs.
+    Keras 3 prefixes a metric's name by its output's only in logs, e.g. `price_mae`.
 
     Args:
       model: A compiled model of either Keras, after its first step.
@@ -150,8 +150,8 @@ def has_batch_normalization(model: tf.keras.Model) -> bool:
 def own_metrics(model: tf.keras.Model) -> list[str]:
     """Names of the metrics that may be a mean over no rows, which is NaN.
 
-    Those of `add_metric`, of the user's own classes, and Keras's mean of what a
-    function returns.
+    These are metrics of `add_metric` and of the user's own classes, and Keras's mean of
+    a function (`MeanMetricWrapper`).
 
     Args:
       model: A compiled tf-keras model that was called in a trace.

@@ -28,7 +28,7 @@ class Call:
     Attributes:
       layer: The layer or operation.
       number: Which of the layer's calls it is, counted over all graphs.
-      inputs: What it is called on; empty for the layer of an `Input`.
+      inputs: Tensors that it is called on; empty for the layer of an `Input`.
     """
 
     layer: Any
@@ -51,7 +51,7 @@ def calls(model: Any) -> list[Call]:
 
 
 def tensor(symbolic: Any) -> Tensor:
-    """What computes a symbolic tensor.
+    """The call and output that compute a symbolic tensor.
 
     Args:
       symbolic: A `KerasTensor` of either Keras.

@@ -103,7 +103,7 @@ def random_state(model: Any) -> dict[str, Any]:
 
 
 def contained(model: Any) -> list[Any]:
-    """What the layers of a Keras 3 model keep in lists, dicts and sets.
+    """Trackable objects in the lists, dicts and sets of a Keras 3 model's layers.
 
     Keras wraps these containers, and TensorFlow does not look into them.
     """
@@ -125,7 +125,7 @@ def scaling_optimizer() -> type:
 
 
 def is_overridden(model: Any, method: str) -> bool:
-    """Whether a model's class has a method of Keras's `Model` of its own."""
+    """Whether a model's class overrides a method of Keras's `Model`."""
     plain = package_of(model).Model
     return getattr(type(model), method) is not getattr(plain, method)
 
@@ -234,10 +234,10 @@ def compile_as(model: Any, settings: Settings) -> None:
 
 
 def _build_from_first_replica(model: Any) -> None:
-    """Has Keras build what is left to build for the rows of one replica.
+    """Has Keras build unbuilt layers, metrics and losses on the rows of one replica.
 
-    It takes the mean over the replicas of a first batch, which fails for text and for
-    replicas that have different numbers of rows.
+    Keras itself takes the mean of a first batch over the replicas, which fails for text
+    and for replicas that have different numbers of rows.
     """
     strategy = model.distribute_strategy
 
@@ -275,7 +275,7 @@ def _clip_sum(optimizer: Any) -> None:
 
 
 def _if(condition: tf.Tensor, gradient: Any) -> Any:
-    """A gradient, or one that adds nothing to those of other replicas."""
+    """The gradient if `condition` holds; else zeros, or no rows of a sparse one."""
     if isinstance(gradient, tf.IndexedSlices):
         values, indices = gradient.values, gradient.indices
         rows = tf.where(condition, tf.shape(values)[0], 0)

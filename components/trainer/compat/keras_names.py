@@ -11,7 +11,7 @@ def mark() -> Callable[[], None]:
     """Records which names are used; calling the result frees the names used since.
 
     Otherwise a model that is built a second time names its metric `auc_1`, which no
-    callback monitors. Keras can only reset all names, including those of layers that
+    callback monitors. Keras can only reset all names, including names of layers that
     the user's module made on import.
     """
     before = [(table, dict(table)) for table in _tables()]

@@ -1,4 +1,4 @@
-"""When optimizers create their variables, what XLA compiles, and how they end."""
+"""When optimizers create variables, which updates XLA compiles, and how they end."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def unfinalized(optimizer: Any) -> Iterator[None]:
 def build(model: tf.keras.Model, *, own: bool = False) -> None:
     """Creates the optimizer's variables, so that `fit` traces its step once, not twice.
 
-    Keras 3 does so itself before the first step. Of tf-keras, not those of Nadam, which
-    counts its updates while it is traced and is right only if it is traced twice (NaN
-    under Mirrored otherwise), nor those of an optimizer of the user's own, which may do
-    the same, or of a `train_step` of the model's own.
+    Keras 3 does so itself before the first step. Variables of tf-keras's Nadam are not
+    created: it counts its updates while it is traced and is right only if it is traced
+    twice (NaN under Mirrored otherwise). The user's own optimizer or `train_step` may
+    do the same, so their variables are created only with `own`.
 
     Args:
       model: A compiled model with all its variables, in the scope of its strategy.
-      own: Whether to create them for an optimizer or `train_step` of the user's, too.
+      own: Whether to create variables for the user's own optimizer or `train_step`.
     """
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)

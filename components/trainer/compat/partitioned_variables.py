@@ -48,7 +48,7 @@ def shape(table: Sequence[tf.Variable]) -> list[int]:
 
 
 def use_tables(model: tf.keras.Model) -> None:
-    """Makes `get_weights` and `set_weights` of a model those of this module.
+    """Replaces `get_weights` and `set_weights` of a model by this module's functions.
 
     Args:
       model: A built model.

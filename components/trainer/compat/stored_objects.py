@@ -1,4 +1,4 @@
-"""What a file of `tf.train.Checkpoint` holds of a program's objects."""
+"""Finds the objects of a program that a file of `tf.train.Checkpoint` has values of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def held(path: str, root: tf.train.Checkpoint) -> list[tuple[Any, str]]:
-    """The objects below `root` whose value a file has, each with its key in the file.
+    """The objects below `root` that a file has values of, each with its key there.
 
     Args:
       path: Prefix of the files.

@@ -28,7 +28,7 @@ def shapes(function: Callable[[], Any]) -> Any:
 
 
 def values(function: Callable[[], Any]) -> Any:
-    """Traces a function and computes what it returns, but nothing else.
+    """Traces a function and computes its results, without its side effects.
 
     Args:
       function: As for `shapes`; it must not exchange values with other workers.
@@ -80,8 +80,8 @@ class Trace:
         """The part of the graph between tensors, as a function.
 
         Args:
-          fed: Tensors of the graph whose values the function takes, in this order.
-          fetched: Tensors of the graph whose values it returns.
+          fed: Tensors of the graph that the function takes values of, in this order.
+          fetched: Tensors of the graph that it returns values of.
         """
         return self._whole.prune(list(fed), list(fetched))
 

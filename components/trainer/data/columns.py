@@ -7,8 +7,8 @@
 | RaggedFeature | `tf.RaggedTensor` | the same |
 | SparseFeature | indices and values, two `tf.RaggedTensor`s | `tf.SparseTensor` |
 
-Numbers of fixed size are packed: side by side in one matrix for each type, from which
-one gather takes what would take one for each feature.
+Numbers of fixed size are packed: side by side in one matrix for each type, so that one
+gather replaces one for each feature.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def unpack(packed: Packed, spec: Spec) -> Columns:
     """The columns that were packed.
 
     Args:
-      packed: What `pack` returned, or rows of it.
+      packed: Result of `pack`, or rows of it.
       spec: `tf.io` spec of each feature.
     """
     matrices, others = packed

@@ -4,9 +4,9 @@ Numbers of fixed size are read once, from columns if there are some (`column_fil
 and kept in memory if they are few, else in a temporary file, see `stored.py`. Other
 examples are parsed once if they fit the cache limit. An epoch's order is then
 `permutation(seed, epoch)`, so a step is a position in it, and training can start at any
-step without reading the rows before. What fits neither is streamed in an order of two
-levels, see `records.py`; a start at a later step reads the earlier rows of its epoch,
-but does not parse them.
+step without reading the rows before. Examples that fit neither memory nor file are
+streamed in an order of two levels, see `records.py`; a start at a later step reads the
+earlier rows of its epoch, but does not parse them.
 
 A global batch is a function of (seed, step) for any number of replicas: each replica
 gets a consecutive part of it, as even as possible. Each input pipeline gathers or
@@ -225,7 +225,7 @@ class Split:
         return columns.unpack(self.columns, self.spec)[self.label]
 
     def reads(self, replicas: int = 1, share: range = range(1)) -> str:
-        """Describes what feeding some replicas reads, for a log line.
+        """Describes the rows and files that some replicas read, for a log line.
 
         Args:
           replicas: Number of replicas that share a global batch.

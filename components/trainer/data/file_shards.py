@@ -1,9 +1,9 @@
 """`trainer.distribution.shard: files`: each input pipeline reads only its own files.
 
 This divides the I/O by the number of pipelines, but the rows of a global batch then
-depend on that number: the loss curve no longer equals that of one device. An epoch ends
-when the pipeline with the fewest rows has no whole batch left; each epoch has another
-order, so other rows are left out. Evaluation always reads all files.
+depend on that number: the loss curve no longer equals the curve of one device. An epoch
+ends when the pipeline with the fewest rows has no whole batch left; each epoch has
+another order, so other rows are left out. Evaluation always reads all files.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class FileShare:
         return self.split.sample(rows)
 
     def reads(self, replicas: int = 1, share: range = range(1)) -> str:
-        """Describes what this pipeline reads, for a log line.
+        """Describes the rows and files of this pipeline, for a log line.
 
         Args:
           replicas: Replicas of all pipelines.

@@ -17,12 +17,12 @@ class InputWait:
     The input pipeline records the time at which each batch enters its last buffer, the
     loop the times at which it starts and ends its steps: a step waited from its start
     until its batch, with the parts of all local replicas, was ready, if that was later.
-    This holds for iterators that pull from the buffer themselves (one device) as for
-    those of distributed datasets, which a thread fills (mirrored, central storage, each
-    worker of several). Under a parameter server strategy other processes read.
+    This holds for iterators that pull from the buffer themselves (one device) and for
+    iterators of distributed datasets, which a thread fills (mirrored, central storage,
+    each worker of several). Under a parameter server strategy other processes read.
 
     Error: the transfer from the last buffer to the device is not counted, some 0.1 ms;
-    nor is waiting for other workers, whose input may be slower. The first call after a
+    nor is waiting for other workers with slower input. The first call after a
     restart does not count: it builds the step's graph before it wants a batch. If
     TensorFlow runs several steps per call, all of a call are assumed to take equally
     long. With a GPU the program runs ahead of it: the share is an upper bound. If only

@@ -182,7 +182,7 @@ def ordered(files: Sequence[str]) -> tf.data.Dataset:
 
 
 def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
-    """The records of `files` in their order, in blocks like those of `Records.blocks`.
+    """The records of `files` in their order, in blocks as of `Records.blocks`.
 
     Args:
       files: TFRecord files.

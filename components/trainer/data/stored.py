@@ -4,8 +4,8 @@ Only features of fixed size are stored: numbers, as one matrix for each type. A 
 takes blocks of bounded size from anywhere in the file, which is mapped a window at a
 time: a run's memory does not grow with its rows, although the system caches the file.
 
-Up to `CHUNKS` rows, the order of a pass is the one that it would have in memory. More
-rows are taken in chunks of neighbours, permuted, then permuted again in their block.
+Up to `CHUNKS` rows, a pass has the same order as in memory. More rows are taken in
+chunks of neighbours, permuted, then permuted again in their block.
 
 The file is deleted when its process ends, however it ends.
 """
@@ -152,7 +152,7 @@ class Stored:
         return self._blocks(first // batches, size).map(block)
 
     def ordered(self, batch_size: int) -> tf.data.Dataset:
-        """One pass in the order of the rows, in blocks like those of `shuffled`.
+        """One pass in the order of the rows, in blocks as of `shuffled`.
 
         Args:
           batch_size: Rows of a global batch.
@@ -241,7 +241,7 @@ def _rows(parts: np.ndarray, places: np.ndarray, size: int, rows: int) -> np.nda
     Args:
       parts: Numbers of chunks in the order of the pass.
       places: Places in the pass, in rows.
-      size: Rows of a chunk; the last one of the file has what is left.
+      size: Rows of a chunk; the last chunk of the file may have fewer.
       rows: Rows of all chunks.
     """
     missing = len(parts) * size - rows

@@ -17,7 +17,7 @@ def is_loss(error: BaseException | None) -> bool:
     TensorFlow need not be imported.
 
     Args:
-      error: What was raised, or None.
+      error: The exception, or None.
     """
     while error is not None:
         names = {kind.__name__ for kind in type(error).__mro__}

@@ -52,7 +52,7 @@ def run(
         `cluster.task` is the task, and TF_CONFIG is set if the cluster has other tasks.
       limits: Time-outs and restarts.
       name: Name of the task in messages if it is the only one.
-      beside: Called several times a second; what it raises ends the gang.
+      beside: Called several times a second; an exception of it ends the gang.
 
     Returns:
       The chief's answer and "restarts".
@@ -78,13 +78,13 @@ class Gang:
 
     Args:
       tasks: The tasks that run on this machine.
-      work: What a task does, see `run`.
+      work: Called in each task's fork, see `run`.
       limits: Time-outs and restarts.
       outside: For clusters with tasks on other hosts: called several times a second as
         `outside(done)`; `done` is True once the tasks on this host are done. Returns
         whether the other hosts no longer need them. An exception ends the attempt.
       name: Name of the task in messages if the cluster has no other.
-      beside: As for `run`.
+      beside: See `run`.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ def run(request: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Runs the host of a gang and waits for it.
 
     Args:
-      request: What to do, see `run.worker.work`.
+      request: The training as JSON, see `run.worker.work`.
       name: Name of the process in log lines and errors.
 
     Returns:

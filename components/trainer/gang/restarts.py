@@ -1,4 +1,4 @@
-"""What follows a failed attempt to train, under every launcher."""
+"""Decides between a restart and an error after a failed attempt, for every launcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strategos.components.worker_process import WorkerError
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What follows a failed attempt: another one, unless there is an error.
+    """The decision after a failed attempt: a restart, or the error that ends training.
 
     Attributes:
       failures: Failures that count, with this one.
@@ -39,10 +39,10 @@ class RestartPolicy:
     def decide(
         self, failed: AttemptFailedError, failures: int, *, joining: bool = False
     ) -> Decision:
-        """Decides what follows a failed attempt.
+        """Decides between a restart and an error after a failed attempt.
 
         Args:
-          failed: How it failed.
+          failed: The failed attempt.
           failures: Earlier failures that count.
           joining: Whether the gang has not yet joined again since the last failure:
             it just tries once more.

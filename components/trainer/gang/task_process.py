@@ -1,4 +1,4 @@
-"""One task of a gang: the forked process, and what its parent knows of it."""
+"""One task of a gang: the forked process, and its state as its parent knows it."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class Failure:
 
     Attributes:
       task: The task's name.
-      what: What happened to the task, as a predicate: "was killed by SIGKILL".
+      what: The failure as a predicate, e.g. "was killed by SIGKILL".
       error: The exception that the task raised, if it reported one.
       at: Time of the failure, by the monotonic clock of its machine, in seconds.
       echo: Whether this looks like the consequence of another task's failure.
-      passing: Whether the cause may be temporary: something did not answer.
+      passing: Whether the cause may be temporary, e.g. a service did not answer.
       preempted: Whether the task received SIGTERM.
-      hint: What the reader should do about it, or "".
+      hint: Remedy for the user, or "".
       silent: Whether the failure only showed by missing reports.
-      repeated: Whether `error` is one of Python code, which a restart raises again.
+      repeated: Whether Python code raised `error`, so that a restart raises it again.
     """
 
     task: str
@@ -86,8 +86,8 @@ class Lines:
 
     Args:
       descriptor: The pipe's end to read from.
-      longest: For text: bytes after which a line is split. None: only what ends with a
-        newline is a line, and a line cut off by its writer's death is dropped.
+      longest: For text: bytes after which a line is split. None: each line ends with a
+        newline, and a line cut off by its writer's death is dropped.
 
     Attributes:
       ended: Whether all writers have closed the pipe.
@@ -118,7 +118,7 @@ class Lines:
         return lines
 
     def close(self) -> list[bytes]:
-        """Reads what is left; does not wait for other holders of the pipe."""
+        """Reads the remaining lines; does not wait for other holders of the pipe."""
         lines: list[bytes] = []
         before = None
         while before != (len(lines), self._rest) and not self.ended:
@@ -138,7 +138,7 @@ class TaskProcess:
       work: Runs in the fork.
       prefixed: Whether the task's output is forwarded line by line, prefixed by its
         name; otherwise it shares this process's output.
-      alone: Whether the cluster has no other task, whose loss an error may be about.
+      alone: Whether the cluster has no other task: no error comes from losing one.
       exposed: For a task that other hosts must not reach: called with the reason if the
         system does not allow that to be ensured.
 
@@ -146,8 +146,8 @@ class TaskProcess:
       joined: Whether the task has reported anything yet.
       stepped: Whether the task has finished a training step.
       last_report: When the task last reported, by the monotonic clock.
-      answer: What `work` returned, once it has.
-      failure: How the task failed, if it has.
+      answer: Result of `work`, once it has returned.
+      failure: The failure of the task, if it has failed.
       preempted: Whether the task received SIGTERM.
       ended: Whether the process has ended.
     """

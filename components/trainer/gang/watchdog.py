@@ -163,7 +163,7 @@ class Watch:
             task.reap()
 
     def _lasts(self, what: str, seconds: float) -> bool:
-        """Whether `what`, true now, has been true for longer than `seconds`."""
+        """Whether a condition, true now, has been true for longer than `seconds`."""
         now = time.monotonic()
         return now - self._since.setdefault(what, now) > seconds
 

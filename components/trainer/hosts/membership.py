@@ -1,4 +1,4 @@
-"""A worker's membership in a run: what it reports, and the orders that it receives."""
+"""A worker's membership in a run: its reports, and the orders that it receives."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Membership:
 
         Args:
           state: `ready`, `arrived`, `trained`, `done`, `failed`, `rejected` or `left`.
-          **more: What belongs to the state, such as `failure` or `facts`.
+          **more: Values that belong to the state, e.g. `failure` or `facts`.
 
         Raises:
           UserError: Another worker has registered for the same task.

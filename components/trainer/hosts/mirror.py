@@ -2,7 +2,7 @@
 
 The chief's host has the folder itself and serves it; each other host keeps a copy, to
 which its worker writes as to a shared folder (`rendezvous.py`). A few times a second a
-host sends the files that its worker has changed, and receives those of the others. A
+host sends the files that its worker has changed, and receives the others' files. A
 file has one writer, who replaces it as a whole, so that copies need no locks. Without a
 connection, the heartbeats in both folders stand still, as in a shared folder that is
 away.
@@ -36,7 +36,7 @@ _REPORT = re.compile(r"[0-9a-f]{12}/[a-z]+-[0-9]+\.(json|beat)")
 
 
 def port_of(cluster: ClusterSpec) -> int:
-    """The chief's port for copies: the one after the port of its task."""
+    """The chief's port for copies: the port of its task plus 1."""
     return int(_chief_address(cluster)[1]) + 1
 
 
@@ -166,7 +166,7 @@ class Copy:
             time.sleep(_EXCHANGE_SECONDS)
 
     def exchange(self) -> None:
-        """Sends this host's new files, and writes those of the others.
+        """Sends this host's new files, and writes the new files of the others.
 
         Raises:
           OSError: The chief's host cannot be reached.
@@ -183,7 +183,7 @@ class Copy:
         self._sent |= own
 
     def _ask(self, question: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """The answer of the chief's host, whose name is resolved once.
+        """The answer of the chief's host; its name is resolved once.
 
         A cluster's DNS may be away for longer than a gang waits for heartbeats.
         """

@@ -38,7 +38,7 @@ HEARTBEAT_SECONDS = 0.5
 LOST_SECONDS = 6.0
 """Seconds without a changed heartbeat after which a process counts as lost."""
 
-_LOOK_SECONDS = 1.0  # that one look can add at most to the measured silence
+_LOOK_SECONDS = 1.0  # one look adds at most this to the measured silence
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -92,7 +92,7 @@ class Rendezvous:
         """Announces a run that waits for workers; removes the files of earlier runs.
 
         Args:
-          call: What workers need to join: spec, operation and fingerprints, as JSON.
+          call: Spec, operation and fingerprints as JSON: workers need these to join.
 
         Returns:
           The new run's own rendezvous, in a subfolder named by the run's id.

@@ -32,7 +32,7 @@ from strategos.components.worker_process import WorkerError
 
 _LOOK_SECONDS = 0.3
 _PORT_SECONDS = 5.0  # in which a former worker's port may become free
-# Sent to this process itself. Not SIGINT: a shell ignores it in what `&` starts.
+# Sent to this process itself. Not SIGINT: a shell has jobs started by `&` ignore it.
 _RUN_ENDED = signal.SIGUSR1
 
 
@@ -52,9 +52,9 @@ def train(
     Args:
       membership: The worker's membership in the run.
       cluster: All tasks, and which of them runs here.
-      work: What the task does, see `gang.run`.
+      work: Called in the task's fork, see `gang.run`.
       limits: Time-outs and restarts.
-      beside: As for `gang.run`.
+      beside: See `gang.run`.
 
     Returns:
       The chief's facts when it has trained; None for another task, when the run ends.
@@ -154,7 +154,7 @@ def join_job(
       code_folder: The user's modules on this host; by default at the run's path.
 
     Raises:
-      UserError, WorkerError: As for `join`.
+      UserError, WorkerError: See `join`.
     """
     shared = Rendezvous(folder)
     call = _await_call(shared, timeout)
@@ -215,7 +215,7 @@ def check_port(cluster: ClusterSpec) -> None:
 
 
 def _await_call(shared: Rendezvous, timeout: float) -> dict[str, Any]:
-    """Waits for the call of a run whose heartbeat changes."""
+    """Waits for the call of a run with a heartbeat that changes."""
     until, before = time.monotonic() + timeout, None
     watchdog.log(f"strategos worker: waiting for a run at {shared.folder}")
     while time.monotonic() < until:

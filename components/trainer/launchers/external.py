@@ -273,7 +273,7 @@ class Run:
             self._going = False
 
     def _pass_on(self) -> None:
-        """Emits the events of the chief, and what the others' user code has used."""
+        """Emits all events of the chief, and other tasks' events of `uses.EVENT`."""
         for task in self._cluster.tasks:
             path = Path(str(self._here.folder), f"{task.name}.events")
             new = self._events.setdefault(task.name, events.NewEvents(path))

@@ -1,4 +1,4 @@
-"""Trains as a JobSet of Kubernetes (sigs.k8s.io/jobset): what is special about it.
+"""Trains as a JobSet of Kubernetes (sigs.k8s.io/jobset): its spec, pods and cluster.
 
 A JobSet has one indexed Job for each type of task. It sets no TF_CONFIG: the addresses
 of the tasks follow from the names that its service gives to the pods, and Kubernetes
@@ -76,7 +76,7 @@ def _spec(
 def _with_cluster(
     template: dict[str, Any], addresses: Mapping[str, list[str]], kind: str
 ) -> dict[str, Any]:
-    """A template whose pods have TF_CONFIG, unless there is a single task."""
+    """The template with TF_CONFIG for its pods, unless there is a single task."""
     pod = {**template["spec"], "restartPolicy": "Never"}
     if sum(map(len, addresses.values())) == 1:
         return {**template, "spec": pod}

@@ -35,17 +35,17 @@ class Launcher:
 
     Attributes:
       name: Value of `trainer.distribution.launcher`.
-      description: What it does, for the documentation of that key; begins with a verb.
-      launch: Trains, and raises `UserError` for what the user can correct,
-        `WorkerError` otherwise.
+      description: Text for the documentation of that key; begins with a verb.
+      launch: Trains. Raises `UserError` for failures that the user can correct,
+        `WorkerError` for others.
       on_this_host: Whether the processes run on the host of the Trainer, so that its
         environment and devices decide on the strategy.
       hosts_join: Whether other hosts join by themselves, so that they decide how many
         workers there are, and a strategy without workers makes no sense.
       check: Called before a run with `run.root` and the settings of the launcher's
         jobs; raises `UserError` where training cannot start from this machine.
-      settings: The pydantic model of `trainer.distribution.settings`, whose values
-        `launch` finds in `Operation.job`; None for no settings.
+      settings: The pydantic model of `trainer.distribution.settings`; `launch` finds
+        the values in `Operation.job`. None for no settings.
       services: Services whose steps may start it, of `kubeflow` and `vertex`.
     """
 

@@ -1,9 +1,9 @@
 """Trains as a job of Slurm, with one task for each worker.
 
-The job is submitted by sbatch and found again by its name, so a run whose launcher was
-killed joins the job that goes on. Slurm requeues nothing (`--no-requeue`: it would
-write to the same files); `jobs/training.py` submits a new job that resumes from the
-last checkpoint.
+The job is submitted by sbatch and found again by its name, so that a run joins the job
+that a killed launcher left. Slurm requeues nothing (`--no-requeue`: a requeued job
+would write to the same files); `jobs/training.py` submits a new job that resumes from
+the last checkpoint.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _HOPELESS = (
     "PartitionTimeLimit",
     "QOSNotAllowed",
 )
-# What the commands print when slurmctld or munged is down; the jobs go on.
+# The commands print this when slurmctld or munged is down; the jobs go on.
 _UNREACHABLE = (
     "Unable to contact slurm controller",
     "Connection refused",
@@ -79,7 +79,7 @@ _UNREACHABLE = (
 
 
 def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
-    """Submits a job to Slurm, or joins the one that an earlier launcher left.
+    """Submits a job to Slurm, or joins the job that an earlier launcher left.
 
     Args:
       spec: The training.
@@ -190,7 +190,7 @@ class Slurm:
         return [_job(*line.split("|", 3)) for line in text.splitlines() if line]
 
     def output(self, job: Job, attempt: Attempt) -> Output:
-        """What a job prints and reports; see `Scheduler`."""
+        """The logs and events of a job; see `Scheduler`."""
         return Output(attempt, self.name)
 
     def adopt(self, job: Job) -> None:
@@ -221,7 +221,7 @@ def _job(number: str, state: str, reason: str, folder: str) -> Job:
 
 
 class _RejectedError(Exception):
-    """Slurm rejects what a command asks for; the message is Slurm's own."""
+    """Slurm rejects a command's request; the message is Slurm's own."""
 
 
 def _ran(*command: str) -> str:
@@ -229,7 +229,7 @@ def _ran(*command: str) -> str:
 
     Raises:
       UnreachableError: slurmctld or munged does not answer.
-      _RejectedError: Slurm rejects what the command asks for.
+      _RejectedError: Slurm rejects the request.
     """
     # Inside of a job, its own variables would count as options of the new one.
     own = ("SLURM_", "SBATCH_", "SRUN_")

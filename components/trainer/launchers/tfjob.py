@@ -1,7 +1,7 @@
-"""Trains as a TFJob of Kubeflow's training operator 1.x: what is special about it.
+"""Trains as a TFJob of Kubeflow's training operator 1.x: its spec and pods.
 
-Upstream it is deprecated in favour of Kubeflow Trainer 2, which ships no TensorFlow;
-the launcher `kubernetes` does the same by a JobSet.
+The operator 1.x is deprecated in favour of Kubeflow Trainer 2, which ships no
+TensorFlow; the launcher `kubernetes` does the same by a JobSet.
 """
 
 from __future__ import annotations

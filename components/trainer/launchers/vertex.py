@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 
 def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
-    """Creates a custom job, or joins the one that an earlier launcher left.
+    """Creates a custom job, or joins the job that an earlier launcher left.
 
     Args:
       spec: The training; its files are in an object store.
@@ -114,8 +114,8 @@ class CustomJobs:
     """Custom jobs, by Vertex AI's API; credentials are Google's default ones.
 
     Args:
-      settings: `trainer.distribution.vertex` and what it takes from `vertex`, with
-        times in seconds.
+      settings: `trainer.distribution.vertex` with its values from `vertex`, times in
+        seconds.
       code: Fingerprint of the user's code.
       scratch: Folder of this machine, for copies of logs and events.
     """
@@ -157,7 +157,7 @@ class CustomJobs:
         self._ask(self._client.cancel_custom_job, request, fine=(400, 404))  # it ended
 
     def output(self, job: Job, attempt: Attempt) -> Output:
-        """What a job prints and reports; see `Scheduler`."""
+        """The logs and events of a job; see `Scheduler`."""
         folder = self._scratch / job.id
         folder.mkdir(exist_ok=True)
         here = dataclasses.replace(cast(RemoteAttempt, attempt), scratch=folder)

@@ -29,10 +29,9 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     """Builds the model, computes one gradient, and times steps.
 
     Args:
-      request: `spec`, a `WorkerSpec` whose `train_files` are patterns and whose
-        `schema_file` is the folder of a schema; `strategy`, its name; `replicas`;
-        `sample`, the rows of the batch for the gradient; `timed`, batch sizes in rows
-        to time steps with.
+      request: `spec`, a `WorkerSpec` with patterns as `train_files` and a schema's
+        folder as `schema_file`; `strategy`, its name; `replicas`; `sample`, the rows of
+        the batch for the gradient; `timed`, batch sizes in rows to time steps with.
 
     Returns:
       `rows`, `files`, `bytes` of the training split; unless the user's own loop builds

@@ -1,9 +1,9 @@
 """Traces the export of the untrained model while the gang takes its first steps.
 
-What cannot be exported is refused then, not after the training. A fork of the gang's
-host does it, with little priority and without GPUs: the training processes do nothing
-for it. Only a definite error counts: a fork that is killed or lacks memory or disk says
-nothing about the export.
+So a model that cannot be exported is rejected early, not after the training. A fork of
+the gang's host traces, with low priority and without GPUs: the training processes do
+nothing for it. Only a definite error counts: a fork that is killed or lacks memory or
+disk says nothing about the export.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _export(
     weights: str,
     folder: str,
 ) -> None:
-    """Writes the SavedModel and, beside the weights, what rows of tables mean."""
+    """Writes the SavedModel and, beside the weights, the meaning of tables' rows."""
     graph = TransformGraph(context.transform_output)
     features, _ = evaluation.sample(relations.ROWS)
     found = relations.find(model, features, graph.ids(), context.label)

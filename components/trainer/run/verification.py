@@ -1,4 +1,4 @@
-"""Compares what is exported with what was trained, before anything is published."""
+"""Compares the exported model with the trained one, before anything is published."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def check_answers(
     trained: answers.Answers,
     allowed: float,
 ) -> None:
-    """Rejects answers that are not those of the trained model on the same rows.
+    """Rejects answers that differ from the trained model's on the same rows.
 
     Args:
       rebuilt: Answers of the model that the export has built.
-      saved: Answers of the SavedModel on the raw rows; None if those are unknown.
+      saved: Answers of the SavedModel on the raw rows; None if the rows are unknown.
       trained: Answers of the trained model.
       allowed: Tolerance, see `answers.tolerance`.
 
@@ -92,10 +92,10 @@ def check_metrics(
     again: Callable[[], Metrics],
     rows: int,
 ) -> None:
-    """Rejects a model whose metrics are not those of its weights in `fit`.
+    """Rejects a model if its metrics differ from those that `fit` measured.
 
     Metrics that depend on how batches are divided among replicas are not compared, nor
-    are those that differ from evaluation to evaluation.
+    are metrics that differ from evaluation to evaluation.
 
     Args:
       model: The exported model.

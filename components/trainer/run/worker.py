@@ -42,8 +42,8 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
 
     Args:
       request: `spec`, a `WorkerSpec`, and `operation`, an `Operation`, as JSON. With
-        `membership`, the training spans several hosts: this one runs the task that
-        TF_CONFIG names, and exports if that is the chief.
+        `membership`, the training spans several hosts: this host runs the task that
+        TF_CONFIG names, and exports if the task is the chief.
 
     Returns:
       The facts of the training; empty if another host exports.

@@ -1,7 +1,7 @@
 """The folder of one attempt to train as a job, shared by the launcher and the job.
 
     <checkpoint folder>/jobs/<number>/
-      request.json   what is trained and how, written by the launcher before it submits
+      request.json   the training and its operation, written before the job is submitted
       gang/          where the run and its tasks meet, see `hosts/rendezvous.py`
       <n>.log        output of the n-th task
       job.log        output of the job itself
@@ -62,9 +62,9 @@ class Attempt:
     Attributes:
       folder: Its folder, which all machines of the job share under the same path.
       scratch: Folder for files that grow or change often; by default `folder`.
-      modules: Folder of this machine with the user's modules; by default that of the
-        request.
-      look_seconds: How often launcher and tasks look for what the others wrote.
+      modules: Folder of this machine with the user's modules; by default the folder in
+        the request.
+      look_seconds: Interval at which launcher and tasks look for each other's files.
     """
 
     folder: Place
@@ -102,7 +102,7 @@ class Attempt:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder has what a launcher writes before it submits a job."""
+        """Whether the folder has a request, written before a job is submitted."""
         return self._files.get(_REQUEST) is not None
 
     @property
@@ -137,7 +137,7 @@ class Attempt:
         self._files.put(_ANSWER, answer)
 
     def request(self) -> tuple[WorkerSpec, Operation]:
-        """What this attempt trains, and how."""
+        """The training of this attempt, and its operation."""
         operation = Operation.from_json(self._asked["operation"])
         spec = WorkerSpec.from_json(self._asked["spec"])
         return dataclasses.replace(spec, folder=self.modules or spec.folder), operation
@@ -168,12 +168,12 @@ class Attempt:
 
 
 class RemoteAttempt(Attempt):
-    """An attempt whose folder is in an object store; see above."""
+    """An attempt with a folder in an object store, see the module's docstring."""
 
     look_seconds: ClassVar[float] = 2.0  # a look is several requests, which cost
 
     def report(self) -> dict[str, Any]:
-        """What the job last published: `beat`, `count` of events and the last ones."""
+        """The job's last report: `beat`, `count` of events, and the last `events`."""
         return self._files.get(_REPORT) or {"beat": None, "count": 0, "events": []}
 
     def heartbeat(self) -> Any:

@@ -1,4 +1,4 @@
-"""What a job prints and reports, passed on by the launcher."""
+"""The logs and events of a job, passed on by the launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods get by the settings: variables, volumes, secrets, config maps."""
+"""Variables and volumes of pods, from settings, secrets and config maps."""
 
 from __future__ import annotations
 

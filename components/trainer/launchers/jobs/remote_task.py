@@ -1,9 +1,9 @@
-"""A task of a job whose machines share no folder but the attempt's in an object store.
+"""A task of a job with machines that share only the attempt's folder, a remote one.
 
 The gang meets in copies of the chief's folder. Inputs that TensorFlow cannot open in
 the store are downloaded first, to the same folder on each machine: a parameter server's
-coordinator names the files that its workers read. What the task prints is for the batch
-system's log, where the launcher reads it.
+coordinator names the files that its workers read. The launcher reads the task's output
+from the batch system's log.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(url: str, key: str, target: str) -> NoReturn:
     Args:
       url: Folder of the attempt.
       key: The setting that gives tasks their credentials, for messages.
-      target: What `strategos image build --target` has for the image of the task.
+      target: Value of `strategos image build --target` for the image of the task.
     """
     os.environ.update(worker_process.TENSORFLOW)  # `gs://` is tried by it
     # Without a handler, the first process of a container ignores SIGTERM.
@@ -138,7 +138,7 @@ def _fetched(url: str, folder: str) -> str:
 def reject_other_code(
     attempt: RemoteAttempt, environ: Mapping[str, str], target: str
 ) -> None:
-    """Rejects an image whose user code is not what the launcher was started with.
+    """Rejects an image with user code other than the launcher's.
 
     Args:
       attempt: The attempt.

@@ -1,4 +1,4 @@
-"""What a batch system must offer for trainings to run as its jobs."""
+"""Interface of a batch system for trainings that run as its jobs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Job:
       folder: Folder of the attempt that it was submitted for.
       phase: Whether it waits for machines, runs or has ended.
       state: The batch system's own words for state and reason.
-      hopeless: Whether it waits for what cannot happen.
+      hopeless: Whether it waits until somebody changes the job or the cluster, e.g. by
+        Slurm's reason `InvalidQOS`.
       cancelled: Whether somebody cancelled it.
       partial: Whether some of its tasks run while it waits for machines for others.
       reclaimed: Whether it ended because its time was up or its machines were taken
         for another job: training goes on from its last checkpoint.
-      hint: What to do about how it ended, or "".
+      hint: Remedy for the way it ended, or "".
     """
 
     id: str
@@ -50,7 +51,7 @@ class Scheduler(Protocol):
     Attributes:
       name: Its name in messages.
       pending_timeout: Seconds that a job may wait for machines.
-      remedy: What to do about a job that does not start.
+      remedy: Remedy for a job that does not start.
       launcher_timeout: Seconds without a launcher after which a job ends by itself;
         None where jobs never do.
     """
@@ -80,7 +81,7 @@ class Scheduler(Protocol):
         """
 
     def output(self, job: Job, attempt: Attempt) -> Output:
-        """What a job prints and reports.
+        """The logs and events of a job.
 
         Args:
           job: The job.
@@ -91,7 +92,7 @@ class Scheduler(Protocol):
         """Makes a job that another launcher left end with this one, if jobs do.
 
         Raises:
-          UserError: The batch system rejects that.
+          UserError: The batch system rejects the request.
           UnreachableError: It does not answer.
         """
 

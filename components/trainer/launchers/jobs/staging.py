@@ -88,7 +88,7 @@ def staged(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerSpe
 
 
 def remove(spec: WorkerSpec, settings: Mapping[str, Any]) -> None:
-    """Removes the copies and the checkpoints of a training whose model was taken.
+    """Removes the copies and checkpoints of a training after its model was taken.
 
     Args:
       spec: As given to `staged`.

@@ -1,4 +1,4 @@
-"""What a process of a job does: one task of the training; the chief's, the run as well.
+"""Runs one task of the training in a process of a job; the chief's also leads the run.
 
 The first process of the job is the chief. It runs the training as the launcher
 `external` does, and starts a child process for the chief's task.
@@ -80,7 +80,7 @@ def with_modules(attempt: _Attempt, scratch: Path, target: str) -> _Attempt:
     Args:
       attempt: The attempt.
       scratch: Folder of this machine for the modules.
-      target: `kubeflow` or `vertex`, whose section has `modules`.
+      target: `kubeflow` or `vertex`, the section of `modules`.
 
     Raises:
       UserError: The modules are missing, cannot be read, or have other content.

@@ -40,7 +40,7 @@ _PAUSE_SECONDS = 5.0
 def launch(
     spec: WorkerSpec, operation: Operation, scheduler: Scheduler
 ) -> dict[str, Any]:
-    """Trains as a job and waits for it; joins a job that an earlier launcher left.
+    """Trains as a job and waits for its end; joins a job of an earlier launcher.
 
     Args:
       spec: The training; all machines see its paths as this one does.
@@ -73,7 +73,7 @@ class _Training:
         self._name = f"strategos-{digest}"
 
     def facts(self) -> dict[str, Any]:
-        """Trains until the model is there, or no restart is left."""
+        """Trains until the model is published, or no restart is left."""
         found = self._left()
         if self._from_scratch:
             places.remove(self._folder)
@@ -150,7 +150,7 @@ class _Training:
         return Watch(self._scheduler, self._name, job, attempt, timeout)
 
     def _stored(self, use: Callable[[], _T]) -> _T:
-        """What `use` does with the object store; once more while there is no answer."""
+        """Result of `use`, which is retried while the object store does not answer."""
         if not isinstance(self._folder, RemotePath):
             return use()
         problem = f"{self._folder}: the object store cannot be used"
@@ -175,7 +175,7 @@ class _Training:
 def _insisted(
     use: Callable[[], _T], passing: type[Exception], problem: str, remedy: str = ""
 ) -> _T:
-    """What `use` returns; tries again for a while after errors that may pass.
+    """Result of `use`, which is retried for a while after errors of `passing`.
 
     Raises:
       UserError: The last error.

@@ -32,7 +32,7 @@ class Watch:
       scheduler: The batch system.
       name: Name of the job.
       job: The job.
-      attempt: What it was submitted for.
+      attempt: The attempt that it was submitted for.
       start_timeout: Seconds from the job's start to its first heartbeat.
       clock: Monotonic time in seconds.
     """
@@ -63,7 +63,7 @@ class Watch:
         return f"{self._scheduler.name} job {self.job.id}"
 
     def until_ended(self) -> dict[str, Any] | Failure:
-        """Waits for the end of the attempt, and passes on what the job reports.
+        """Waits for the end of the attempt, and passes on the job's logs and events.
 
         Returns:
           The job's answer with `facts` or `error`, or how the job failed without one.
@@ -178,7 +178,7 @@ class Watch:
         return Failure(self.label, what, hint=hint, preempted=preempted)
 
     def _lasts(self, what: str, holds: bool, seconds: float) -> bool:
-        """Whether `what` holds now, and has at each look for longer than `seconds`."""
+        """Whether a condition has held at each look for longer than `seconds`."""
         if not holds:
             self._since.pop(what, None)
             return False

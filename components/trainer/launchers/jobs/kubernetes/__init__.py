@@ -1,1 +1,1 @@
-"""Jobs of Kubernetes: what the launchers `kubernetes` and `tfjob` share."""
+"""Jobs of Kubernetes: code that the launchers `kubernetes` and `tfjob` share."""

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
-    """A custom resource of Kubernetes whose pods are the tasks of a training.
+    """A custom resource of Kubernetes with pods that are the tasks of a training.
 
     Attributes:
       launcher: Name of the launcher, and of the section with its settings.
@@ -77,10 +77,10 @@ def manifest(
     code: str,
     owner: Mapping[str, str] | None = None,
 ) -> Json:
-    """The object of an attempt. Neither it nor its pods are restarted by Kubernetes.
+    """The object of an attempt. Kubernetes restarts neither the object nor its pods.
 
     Args:
-      resource: Its kind.
+      resource: The kind of the object.
       name: Name of the training, a label of the object.
       attempt: The attempt; the name of the object is unique to it.
       settings: The section `resource.key`, with times in seconds.
@@ -107,7 +107,7 @@ def manifest(
 
 
 def _token(attempt: Attempt) -> str:
-    """Tells the attempt from one of the same number, whose folder was removed."""
+    """Tells the attempt from a removed attempt of the same number, as 6 hex digits."""
     return hashlib.sha256(attempt.token.encode()).hexdigest()[:6]
 
 

@@ -6,8 +6,8 @@ Requests to Kubernetes' API are repeated without a connection and after 429, 500
 above. All other errors end the training with the API's own words: 400, 401, 403, 404
 (also: the cluster has no objects of this kind) and 422. A 409 means that the object
 exists already.
-What was allowed once is repeated after 403, too: an API server that has just started
-denies everything until it has read the roles.
+A kind of request that was allowed once is repeated after 403, too: an API server that
+has just started denies everything until it has read the roles.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def launcher(resource: Resource, description: str) -> Launcher:
 
     Args:
       resource: The kind.
-      description: What it does, see `Launcher`.
+      description: For the documentation, see `Launcher`.
     """
     return Launcher(
         resource.launcher,
@@ -75,7 +75,7 @@ def launcher(resource: Resource, description: str) -> Launcher:
 def launch(
     resource: Resource, spec: WorkerSpec, operation: Operation
 ) -> dict[str, Any]:
-    """Creates an object, or joins the one that an earlier launcher left.
+    """Creates an object, or joins the object that an earlier launcher left.
 
     Args:
       resource: The kind of the object.
@@ -136,7 +136,7 @@ def check(resource: Resource, root: str, settings: Mapping[str, Any]) -> None:
 class PodJobs:
     """Objects of one kind, by Kubernetes' API, as a `Scheduler`.
 
-    Credentials are those of kubeconfig or of the pod.
+    Credentials come from kubeconfig or from the pod.
 
     Args:
       resource: The kind.
@@ -187,7 +187,7 @@ class PodJobs:
         return [self._job(each) for each in found]
 
     def output(self, job: Job, attempt: Attempt) -> Output:
-        """What a job prints and reports; see `Scheduler`."""
+        """The logs and events of a job; see `Scheduler`."""
         if not isinstance(attempt, RemoteAttempt):
             return Output(attempt, self.name)
         pod_of = functools.partial(self._pod_of, job.id)

@@ -29,13 +29,13 @@ _TOPOLOGIES = {"-1t": "1x1", "-4t": "2x2", "-8t": "2x4"}
 def custom_job(
     name: str, attempt: Attempt, settings: Mapping[str, Any], code: str
 ) -> api.CustomJob:
-    """The custom job of an attempt. Vertex AI itself restarts nothing in it.
+    """The custom job of an attempt. Vertex AI restarts none of its tasks.
 
     Args:
       name: Name of the training, a label of the job.
       attempt: The attempt.
-      settings: `trainer.distribution.vertex` and what it takes from `vertex`, with
-        times in seconds.
+      settings: `trainer.distribution.vertex` with its values from `vertex`, times in
+        seconds.
       code: Fingerprint of the user's code.
 
     Raises:
@@ -58,7 +58,7 @@ def custom_job(
 
 
 def label_of(attempt: Attempt) -> str:
-    """What only the job of this attempt has as `ATTEMPT_LABEL`; the token is secret."""
+    """Value of `ATTEMPT_LABEL`: a hash of the attempt's token, which is secret."""
     return hashlib.sha256(attempt.token.encode()).hexdigest()[:32]
 
 
