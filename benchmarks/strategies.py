@@ -256,7 +256,7 @@ class Bench:
 
         Args:
           name: Key of `STRATEGIES`.
-          operation: Settings for running it. Default: one without checkpoints.
+          operation: Settings of the training's operation. Default: no checkpoints.
           epochs: Passes over the rows. Default: as in the constructor.
           kill_worker: Whether a worker is killed once.
 

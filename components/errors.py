@@ -34,7 +34,7 @@ class ExitCode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands: a file with line and column, a flag, a process."""
+    """A place in an error: a file with line and column, a flag, or a process."""
 
     source: str
     line: int = 0
@@ -61,7 +61,7 @@ def required(value: _Value | None) -> _Value:
 
 
 class UserError(Exception):
-    """A problem that its reader can solve; shown without a traceback.
+    """A problem that the user can solve; shown without a traceback.
 
         raise UserError(
             "no GPU is visible",

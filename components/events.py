@@ -39,7 +39,9 @@ def open_sink(path: str | None, **context: Any) -> None:
 
 
 def join_sink(path: str | None, node: str | None) -> None:
-    """Opens a run's event file in a worker of that run which sees it, and has none.
+    """Opens a run's event file in a worker, if the worker can access it.
+
+    Without effect if this process has an event file.
 
     Args:
       path: The event file; None without one.

@@ -236,7 +236,7 @@ class Leader(Protocol):
 def end_session(
     process: Leader, grace: float = Grace.NODE, *, ask_all: bool = True
 ) -> None:
-    """Sends SIGTERM to a session, and SIGKILL to its processes that remain.
+    """Sends SIGTERM to a session, then SIGKILL to its remaining processes.
 
     An exception during the wait, such as KeyboardInterrupt, sends SIGKILL at once.
 

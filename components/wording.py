@@ -10,9 +10,9 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     """`1 file`, `1,234 files`.
 
     Args:
-      number: How many.
-      noun: In the singular.
-      plural: Where it is more than `noun` with an `s`.
+      number: The number.
+      noun: The noun in the singular.
+      plural: The plural, if it is not `noun` with an `s`, e.g. `classes`.
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 

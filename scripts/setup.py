@@ -209,7 +209,7 @@ def find_pythons(version: str, uv_folder: str) -> list:
     """Returns the Pythons of this version: uv's, then those on PATH, then pyenv's.
 
     Args:
-        version: Such as "3.13".
+        version: E.g. "3.13".
         uv_folder: The folder of uv's Pythons, see `uv_pythons`.
     """
     name = f"python{version}"

@@ -21,7 +21,7 @@ NONE = "none"
 
 
 class Executor(base_executor.BaseExecutor):
-    """Copies the SavedModel at `baseline`, if there is a model in production."""
+    """Copies the SavedModel at `baseline`, if a model is in production."""
 
     def Do(
         self,

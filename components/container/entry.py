@@ -134,7 +134,7 @@ def _fill_types(call: dict[str, Any], inputs: dict[str, Any]) -> None:
 
 
 def _make_folders(call: dict[str, Any]) -> None:
-    """Makes the folders of all artifacts: object stores hold no empty ones."""
+    """Makes the folders of all artifacts: object stores hold no empty folders."""
     for side in ("inputs", "outputs"):
         for found in call.get(side, {}).get("artifacts", {}).values():
             for artifact in found["artifacts"]:

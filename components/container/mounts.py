@@ -43,7 +43,7 @@ class Mounts:
         """The URL of a local path; other texts stay as they are.
 
         Args:
-          text: A path that `local` returned, or one below it.
+          text: A path that `local` returned, or a path below it.
           scheme: The scheme of the run's artifacts, such as `minio`.
         """
         folder = self._folders.get(f"{scheme}://")

@@ -11,14 +11,14 @@ from strategos.components.trainer.cluster.environment import visible_gpus
 def prepare(*closed: int) -> None:
     """Imports TensorFlow, starts the fork server, and sets threads and devices here.
 
-    This process executes nodes while the Trainer's processes use the GPUs, so that it
-    uses none itself.
+    This process executes nodes while the Trainer's processes use the GPUs, so it uses
+    no GPU itself.
 
     Args:
       *closed: File descriptors of this process that workers must not keep open.
     """
     with processes.without_collections():
-        # What training, the export and the InfraValidator's probe import, and helpers.
+        # Imports of training, the export, the InfraValidator's probe, and helpers.
         from strategos.components.data_files import writing  # noqa: F401
         from strategos.components.evaluation import scoring  # noqa: F401
         from strategos.components.statistics_gen import executor  # noqa: F401

@@ -1,9 +1,9 @@
-"""Counts the rows of a split that stand in an earlier split, too.
+"""Counts the rows of a split that are also in an earlier split.
 
 Rows are compared by a hash of their serialized tf.Example: equal rows have equal bytes.
-Memory is bounded: of more than `EXACT_ROWS` different rows, those with the smallest
-hashes are kept, and the count is an estimate. Which rows are kept depends on the rows
-alone, not on how they are cut or merged.
+Memory is bounded: of more than `EXACT_ROWS` different rows, the rows with the smallest
+hashes are kept, and the count is an estimate. The kept rows depend on the rows alone,
+not on how they are cut or merged.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RowHashes:
             self._compact()
 
     def _compact(self) -> None:
-        """Keeps each hash once, and as many hashes as there is space for."""
+        """Keeps each hash once, and at most `EXACT_ROWS` hashes."""
         found = [(self._hashes, self._counts), *self._waiting]
         hashes, counts = (np.concatenate(each) for each in zip(*found, strict=True))
         self._hashes, places = np.unique(hashes, return_inverse=True)

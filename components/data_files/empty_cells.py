@@ -46,7 +46,8 @@ class EmptyCells:
     def found(self) -> dict[str, Emptiness]:
         """Empty cells by column, the column with the fewest first.
 
-        The places of these few are looked up; that reads a file up to the place.
+        At most `_RECORDED` columns. The place of an empty cell is looked up for the
+        first `SHOWN` columns, which reads a file up to the place.
         """
         names = sorted(self._counts, key=self._counts.__getitem__)[:_RECORDED]
         return {

@@ -26,7 +26,7 @@ _SHOWN_DOUBTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Witness:
-    """The first value that made a column's type as wide as it is.
+    """The first value that needs the type of its column, e.g. `x` for a text column.
 
     Attributes:
       source: File of the value.

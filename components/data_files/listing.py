@@ -24,7 +24,7 @@ from strategos.components.wording import counted
 
 
 class NoneCompleteError(BadInputError):
-    """There are spans, and none of them is complete yet."""
+    """Spans exist, but none is complete yet."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Completeness:
 
 
 class TooFewSpansError(BadInputError):
-    """The selection asks for more spans than there are."""
+    """The selection asks for more spans than exist, e.g. `latest 6` of 4."""
 
 
 class Listing:
@@ -98,7 +98,7 @@ class Listing:
         return self._but(until=span)
 
     def without(self, spans: Iterable[int]) -> Listing:
-        """This listing, as if these spans did not exist."""
+        """A listing that ignores these spans."""
         return self._but(left_out=frozenset(spans))
 
     def _but(self, **changes: Any) -> Listing:
@@ -274,7 +274,7 @@ def _reject_markers_without_data(
 
 
 def _changed(span: Span) -> float:
-    """Unix seconds of the last change of a span's files; now, if one is gone."""
+    """Unix seconds of the last change of a span's files; now, if a file is missing."""
     try:
         return max(each.changed for each in storage.statuses(span.files)) / 1e9
     except FileNotFoundError:

@@ -37,7 +37,7 @@ class Piece:
 
     Attributes:
       source: The file.
-      part: The part of it.
+      part: The part of the file.
       span: Number of the file's span.
       name: The file's path below the folder that the pattern of the data begins with.
       first_row: Index in the file of the part's first row, if known.
@@ -213,7 +213,7 @@ def _warn_of_large_parts(
 def _group(
     pieces: Iterable[tuple[Piece, int]], most: int
 ) -> Iterator[tuple[Piece, ...]]:
-    """Pieces that are read together, of at most `most` bytes unless it is one."""
+    """Groups of pieces of at most `most` bytes; a larger piece is a group by itself."""
     taken: list[Piece] = []
     bytes_ = 0
     for piece, size in pieces:

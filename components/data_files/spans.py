@@ -246,7 +246,8 @@ def _below(pattern: str) -> tuple[list[str], list[str]]:
 def _reject_folders(pattern: str, folders: Iterable[str]) -> None:
     """Rejects a folder with the suffix of a data file.
 
-    Spark writes such folders; ignoring one would lose its rows silently.
+    Spark writes such folders, e.g. `flights.csv/`; ignoring a folder would lose its
+    rows silently.
 
     Raises:
       BadInputError: Names the folder, and the pattern that matches the files in it.

@@ -4,9 +4,9 @@ Exact while the slices of a feature have at most `EXACT_SCORES` distinct scores 
 Beyond that, the largest slices count their scores in bins: a slice keeps its scores one
 by one as long as they are at most as many as the bins. There are `BINS` bins, then half
 as many, a quarter, … until the counts fit: not fewer than `SLICE_SCORES`, unless all
-slices together have more than `MOST_SCORES` scores. Which it is depends on the rows
-alone, not on how they are cut or merged. Each area from bins comes with the largest
-error that it can have.
+slices together have more than `MOST_SCORES` scores. The number of bins depends on the
+rows alone, not on how they are cut or merged. Each area from bins comes with its
+largest possible error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Curves:
         """Adds the counts of other rows.
 
         Args:
-          later: Counts of other rows; not to be used again.
+          later: Counts of other rows; must not be used again.
           place: int [slices of `later`], the slice here of each slice there.
         """
         self.slices = max(self.slices, int(place.max(initial=-1)) + 1)
@@ -88,7 +88,7 @@ class Curves:
     def compact(self) -> None:
         """Makes the counts small and quick to merge: one entry for a slice and score.
 
-        There are at most `MOST_SCORES` of them, and mostly `EXACT_SCORES`.
+        At most `MOST_SCORES` entries, and mostly at most `EXACT_SCORES`.
         """
         if not self._parts:
             return
@@ -137,7 +137,7 @@ class Curves:
             self.compact()
 
     def _coarsen(self, bins: int, binned: np.ndarray) -> None:
-        """Counts the slices `binned` in `bins` bins, which are not more than now."""
+        """Counts the slices `binned` in `bins` bins, at most as many as now."""
         if bins == self._bins and np.array_equal(binned, self._binned):
             return
         before, ratio = self._binned, (self._bins or bins) // bins
@@ -187,7 +187,7 @@ def precision_recall(tp: np.ndarray, fp: np.ndarray) -> float:
 
 
 def _fitting(bins: int | None, scores: np.ndarray, binned: np.ndarray) -> int | None:
-    """The number of bins with which the counts are few enough; None: none are needed.
+    """The largest number of bins with few enough counts; None if no bins are needed.
 
     A slice in bins counts as many entries as it has bins, full or not: thus more rows
     never need fewer entries, and the order of merging does not matter.
@@ -195,7 +195,7 @@ def _fitting(bins: int | None, scores: np.ndarray, binned: np.ndarray) -> int | 
     Args:
       bins: The number so far.
       scores: int [slices], distinct scores, or bins, of each slice.
-      binned: bool [slices], which of them are bins.
+      binned: bool [slices], whether a slice counts in bins.
     """
     while bins != 1:
         most = np.inf if bins is None else bins
@@ -241,7 +241,7 @@ def _bin(score: np.ndarray, bins: int) -> np.ndarray:
 
 
 def _wider(bins: np.ndarray, ratio: int) -> np.ndarray:
-    """The number of each bin where `ratio` of them are one."""
+    """The number of each bin after merging `ratio` bins to one."""
     return bins // float(ratio)
 
 

@@ -61,7 +61,7 @@ def _constant(scored: Scored, label: str, candidate: str) -> str:
 
 
 def _not_better(slices: Sequence[SliceMetrics], task: str, label: str) -> str:
-    """A warning about metrics in which the model does not beat the trivial one."""
+    """A warning about metrics in which the model does not beat the trivial model."""
     overall = next(piece for piece in slices if piece.feature is None)
     poor = []
     for name, trivial in (overall.trivial.metrics if overall.trivial else {}).items():

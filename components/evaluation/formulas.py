@@ -41,7 +41,7 @@ _EXACT = (
 
 
 class _Ratio(Metric):
-    """A metric that is a sum over rows divided by another one."""
+    """A metric that is the ratio of two sums over rows."""
 
     @abc.abstractmethod
     def above(self, batch: Batch) -> np.ndarray:
@@ -163,7 +163,7 @@ class Accuracy(_Ratio):
 
 
 class Precision(_Ratio):
-    """Right ones among the positive answers."""
+    """The share of right answers among the positive answers."""
 
     description = "share of right ones among the positive predictions, threshold 0.5"
     tasks = ("binary",)

@@ -89,7 +89,7 @@ class Metric(abc.ABC):
     Attributes:
       description: One line for messages and documentation.
       tasks: The tasks that the metric is defined for, out of `TASKS`.
-      direction: `higher` or `lower` if such values are better; None otherwise.
+      direction: `higher` or `lower`: which values are better; None if neither.
       target: The best value of a metric without a better direction (calibration: 1).
       shows_learning: Whether only a model that has learned something is better than the
         trivial model. False e.g. for recall: always predicting 1 has a recall of 1.
@@ -158,16 +158,16 @@ class Metric(abc.ABC):
 
     @property
     def is_compared(self) -> bool:
-        """Whether a model can be judged by being better than the trivial one."""
+        """Whether the metric can show that a model beats the trivial model."""
         known = type(self).trivial is not Metric.trivial
         return known and self.shows_learning and self.direction is not None
 
     def is_better(self, value: float, other: float) -> bool:
-        """Whether a value is better than another one, by more than roundoff.
+        """Whether a value is better than another value, by more than roundoff.
 
         Args:
           value: A value of the metric; NaN is not better.
-          other: Another one.
+          other: Another value.
         """
         differs = not math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-12)
         return differs and self.badness(value) < self.badness(other)
@@ -266,7 +266,7 @@ def badness(name: str, value: float) -> float:
 
     Args:
       name: Name of a metric.
-      value: A value of it.
+      value: A value of the metric.
     """
     return METRICS[name].badness(value) if name in METRICS else 0.0
 

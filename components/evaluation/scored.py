@@ -55,7 +55,7 @@ class Learned:
         )
 
     def error(self, label: str) -> UserError:
-        """The error for a label that judges predictions of another one."""
+        """The error for a label that differs from the label the model learned."""
         return UserError(
             self.describe(label),
             key="label",

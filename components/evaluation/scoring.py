@@ -101,7 +101,7 @@ class Scorer:
 
 
 def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
-    """Files that are scored together: several small ones, or a large one.
+    """Files that are scored together: several small files, or a large file.
 
     Args:
       files: TFRecord files.
@@ -124,8 +124,8 @@ def check(scored: Scored, question: Question) -> None:
       question: The question that was answered.
 
     Raises:
-      UserError: There are no rows, their labels are all the same, the candidate has
-        learned other labels, or a sliced feature has too many values.
+      UserError: No rows exist, their labels are all the same, the candidate has learned
+        other labels, or a sliced feature has too many values.
     """
     sums = scored.sums
     if not sums.examples:
@@ -316,12 +316,12 @@ def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
 
 
 def _slice_value(value: bytes | np.number) -> str | int | float:
-    """A value as it names its slice; equal for all that belong to one slice.
+    """The value that names a slice; equal for all values of the slice.
 
     A float32 becomes the shortest decimal that stands for it: 0.1, not 0.10000000149.
     """
     if isinstance(value, bytes):
-        # What is not UTF-8 stays distinct: `\xff` and `\xfe` are two slices.
+        # Bytes other than UTF-8 stay distinct: `\xff` and `\xfe` are two slices.
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, np.floating):
         # A dict treats each NaN as a new key, unless it is the same object.

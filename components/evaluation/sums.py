@@ -1,4 +1,4 @@
-"""The evaluated rows as sums by slice, which merge; numpy only.
+"""Mergeable sums over evaluated rows, by slice; numpy only.
 
 The sums take memory for slices, not for rows. However the rows are divided, merged sums
 give the same metrics, in any order (floats but for their last digits).
@@ -29,7 +29,7 @@ _Values: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class SliceMembership:
-    """Which rows have which value of a feature; a row may have none or several.
+    """The values of a feature in each row; a row may have none or several.
 
     Attributes:
       values: The distinct values.
@@ -43,7 +43,7 @@ class SliceMembership:
 
 
 class Sums:
-    """Sums over evaluated rows: of all of them, and by value of each sliced feature.
+    """Sums over evaluated rows: over all, and by value of each sliced feature.
 
     Args:
       metrics: Names in `metrics.METRICS`.
@@ -51,7 +51,7 @@ class Sums:
 
     Attributes:
       examples: Number of rows.
-      labels: Sum of their labels.
+      labels: Sum of the rows' labels.
       too_many: Features with more than `MOST_SLICES` values, which have no sums.
     """
 

@@ -1,7 +1,7 @@
 """Commits: readers see a file or folder as before, or complete, but never a part of it.
 
-A local one is written aside and then renamed. An object appears as a whole; a folder in
-an object store is complete with the object that is written last, its mark.
+A local file or folder is written aside and then renamed. An object appears as a whole;
+a folder in an object store is complete once its marker, the last object, is written.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Equal size and modification time do not prove that a file is unchanged: an edit 
 both (`cp -p`, `rsync -t`, `touch -r`), and a copy of the same content has another time.
 So the whole content is hashed, and a digest is reused only for a file with the same
 size, inode, modification time and status change time as when it was hashed. No program
-can set the last of these.
+can set the status change time.
 
 No program can set the time of an object in an object store either. So an object is not
 read: its size and the time of its last change stand for its content.

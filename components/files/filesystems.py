@@ -1,4 +1,4 @@
-"""Remote file systems: which ones are supported, and registering them.
+"""Remote file systems: their support in TensorFlow, and their registration.
 
 TensorFlow supports `gs://` itself, and `s3://` once tensorflow-io is imported. Call
 `register` before TensorFlow reads or writes a URL. Where tensorflow-io is missing, runs
@@ -135,8 +135,8 @@ def registered() -> dict[str, str]:
 def register_in_worker(environ: MutableMapping[str, str] = os.environ) -> None:
     """Registers, in a worker of an engine, the file systems of its driver.
 
-    Unsupported ones are skipped: a worker that ends while it starts can stop a job for
-    ever, and the first access to a file reports the problem.
+    Unsupported file systems are skipped: a worker that ends while it starts can stop a
+    job for ever, and the first access to a file reports the problem.
 
     Args:
       environ: The environment, by default this process's.

@@ -96,7 +96,7 @@ def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") ->
     Args:
       uri: Path or URL.
       seconds: Time allowed.
-      key: The setting that is at fault if nothing can be written, for the message.
+      key: The setting to name in the message.
 
     Raises:
       BadInputError: The file could not be written, or not in time.
@@ -149,7 +149,7 @@ def _write_problem_of_arrow(path: str) -> str:
 
 
 def is_away(error: OSError) -> bool:
-    """Whether an error of Arrow says that the object store does not answer for now.
+    """Whether an error of Arrow is temporary: network, overload or time-out.
 
     Args:
       error: Of any call; Arrow's errors have a text only.

@@ -29,7 +29,7 @@ def check(pattern: str) -> None:
     """Rejects a malformed pattern.
 
     Raises:
-      BadInputError: Names all that is wrong with it.
+      BadInputError: Names all problems of the pattern.
     """
     parts = _PLACEHOLDER.split(pattern)
     problems = [

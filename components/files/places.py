@@ -95,7 +95,7 @@ def at(path: str) -> Place:
 
 
 def remove(place: Place) -> None:
-    """Removes a folder with all that it contains, as far as that is possible.
+    """Removes a folder with its content, as far as possible.
 
     Args:
       place: The folder; it may be missing.

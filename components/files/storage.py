@@ -160,7 +160,7 @@ def exists(path: str, *, patient: bool = False) -> bool:
 
 
 def objects(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
-    """Lists all objects below a URL; [] if there are none.
+    """Lists all objects below a URL; [] if none exist.
 
     Args:
       uri: `s3://…` or `gs://…`.
@@ -184,7 +184,7 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
 
     Args:
       url: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
-      depth: Levels of folders that are opened below this one; None for all.
+      depth: Levels of folders to open below the URL; None for all.
 
     Raises:
       OSError: The object store does not answer, or rejects that.
@@ -244,7 +244,7 @@ def get(uri: str, target: str) -> None:
       target: A local file or folder, created with the folders above it.
 
     Raises:
-      FileNotFoundError: There are no objects.
+      FileNotFoundError: No objects exist.
       OSError: The object store does not answer, or rejects that.
     """
     from pyarrow import fs

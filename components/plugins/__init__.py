@@ -230,7 +230,7 @@ def _of_module(folder: str, name: str) -> Mapping[str, Mapping[str, Any]]:
 
 @contextlib.contextmanager
 def _problems(what: str) -> Iterator[None]:
-    """Raises a UserError if something cannot be imported quickly, or not at all."""
+    """Raises a UserError if an import fails, or imports one of the `HEAVY` packages."""
     guard = _Guard(what)
     sys.meta_path.insert(0, cast(Any, guard))
     try:
@@ -247,7 +247,7 @@ def _problems(what: str) -> Iterator[None]:
 
 
 class _Guard:
-    """Rejects imports of `HEAVY` by one thread, at their first line."""
+    """Rejects imports of `HEAVY` packages by one thread, before they run."""
 
     def __init__(self, what: str):
         self._what, self._thread = what, threading.get_ident()

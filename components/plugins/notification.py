@@ -60,12 +60,12 @@ class Notification(abc.ABC):
 
     @abc.abstractmethod
     def send(self, message: Mapping[str, Any], to: Recipient) -> None:
-        """Tells how a run ended. The run has ended: an error is reported, no more.
+        """Reports how a run ended. An error is only reported: the run has ended.
 
         Args:
           message: JSON-able values of `pipeline`, `run_id`, `outcome`, `reason`,
             `error`, `metrics`, `pushed`, `canary` and `log`.
-          to: Who is told.
+          to: The recipient.
 
         Raises:
           Exception: Nothing was sent, for the reason in its message.

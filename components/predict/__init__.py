@@ -52,7 +52,7 @@ def predict(
         empty field is a missing value. Columns that the training data do not have,
         such as an id, are returned with the answer of their row.
       mark: Returns `{"problem": …}` for a row that cannot be predicted, instead of
-        failing. Default: fails at the first one.
+        failing. Default: fails at the first such row.
 
     Returns:
       One dict per row, from output name to a number or a list of numbers. If the names

@@ -103,7 +103,7 @@ class Columns:
         return self.features[name].HasField("shape")
 
     def check_names(self, where: str, names: Iterable[str]) -> list[str]:
-        """Rejects the absence of a needed column, and a misspelled one.
+        """Rejects a row or header with a missing or misspelled column.
 
         Args:
           where: Place of the row or header, for the message.
@@ -237,7 +237,7 @@ def _copied(rows: str, folder: str) -> str:
 
 
 def _source(path: str) -> Source:
-    """Opens a file as the format that its name says, else as its first bytes say."""
+    """Opens a file by the format of its suffix, or else of its first bytes."""
     from strategos.components.data_files import formats, sources
 
     if sources.name_of(path):

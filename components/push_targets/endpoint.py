@@ -23,7 +23,7 @@ _UNREACHABLE = "Check the region in pusher.endpoint.name, and the network; try a
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """An endpoint, and how a model is deployed to it.
+    """An endpoint, and the settings of deployments to it.
 
     Attributes:
       name: `projects/PROJECT/locations/REGION/endpoints/ID`.
@@ -54,7 +54,7 @@ class Endpoint:
         Args:
           model: `gs://` URL of the SavedModel.
           display_name: Name of the model, and of its deployment.
-          credentials: Of google-auth; by default the application's default ones.
+          credentials: Of google-auth; by default the application default credentials.
 
         Raises:
           UserError: The service rejected a request, cannot be reached, or took longer

@@ -28,8 +28,8 @@ ASIDE = ".tmp-"
 class Folder(Target):
     """A local folder. A version appears atomically; `push` removes old versions.
 
-    One process at a time pushes, also where a rollback meets a run: temporary folders
-    found there are leftovers of a crash.
+    One process at a time pushes, also if a rollback meets a run; so temporary folders
+    in the target are leftovers of a crash.
     """
 
     is_remote = False
@@ -119,7 +119,7 @@ def _unwritable(folder: str, error: OSError) -> UserError:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Waits for other pushes to a folder; the kernel ends the wait if one dies."""
+    """Waits for other pushes to a folder; the kernel unlocks if a process dies."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -167,7 +167,7 @@ class Target(abc.ABC):
         return max(int(now), newest + 1)
 
     def prune(self, keep: int) -> None:
-        """Removes old versions; one that cannot be removed is reported."""
+        """Removes old versions; warns about a version that cannot be removed."""
         for old in self._outdated(keep):
             try:
                 self.remove(old)

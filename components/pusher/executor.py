@@ -95,10 +95,10 @@ def _push(
     about: Mapping[str, Any],
     live: targets.Target | None,
 ) -> int | None:
-    """Pushes a model, if that is not done; its version, None if it may not serve.
+    """Pushes a model, if not yet done; returns its version, None if it may not serve.
 
-    A canary is compared with the model that is live when it is promoted, so a version
-    that appeared meanwhile does not matter to it.
+    A canary is compared with the live model when it is promoted, so a live version that
+    appeared since the evaluation does not stop it.
     """
     reason = _withdrawn(live or target, about) or (
         _settled(live, about) if live else ""
@@ -115,7 +115,7 @@ def _push(
 
 
 def _settled(live: targets.Target, about: Mapping[str, Any]) -> str:
-    """Why a model is no canary any more; "" if it may be one."""
+    """Why a model may not be a canary: live or aborted; "" if it may."""
     newest, model = live.newest(), targets.identity(about)
     if newest is not None and targets.identity(live.manifest(newest)) == model:
         return f"version {newest}, which is live, has this model: no canary is pushed"

@@ -32,7 +32,7 @@ def of(
       model: The SavedModel's folder, a path or a URL.
       run_id: The run that pushes the model.
       candidate: Key of the data, code and settings behind the model.
-      baseline: Folder of the model that it was compared with, or "none".
+      baseline: Folder of the model that the candidate was compared with, or "none".
       inputs: The Pusher's input artifacts; `examples` and `evaluation` may be missing.
 
     Returns:

@@ -9,7 +9,7 @@ from strategos.components.schema_gen import executor
 
 
 class SchemaGen(StockSchemaGen):
-    """Infers the schema from the statistics of both splits, as TFX's SchemaGen does.
+    """Infers the schema from the statistics of all splits, as TFX's SchemaGen does.
 
     Usage:
 
@@ -17,7 +17,7 @@ class SchemaGen(StockSchemaGen):
             statistics=statistics_gen.outputs["statistics"], infer_feature_shape=True
         )
 
-    A column that has values in one split only stays a feature, see `executor`.
+    A column without a value in some split stays a feature, see `executor`.
     """
 
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)

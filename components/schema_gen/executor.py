@@ -1,7 +1,7 @@
 """Infers a schema by TFX's executor; keeps columns without a value in one split.
 
 TFDV infers the schema of one split and updates it by the next. A column without any
-value in one of the two then becomes DEPRECATED, and TFT leaves it out of the inputs.
+value in one split then becomes DEPRECATED, and TFT leaves it out of the inputs.
 With the empty lists that TFX's CsvExampleGen writes in place of missing values, the
 column stays; here a missing value is a feature without a list.
 """

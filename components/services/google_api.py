@@ -31,9 +31,10 @@ class ApiFailure:
     """Why a request failed.
 
     Attributes:
-      reason: The status of the answer, such as 403. Without an answer "unsent", or
+      reason: The status of the answer, e.g. 403. Without an answer "unsent", or
         "unanswered" or "late" if the service may have carried out the request;
-        "garbled" if another service answers; "log_in" if there are no credentials.
+        "garbled" if another service answers; "log_in" if credentials are missing or
+        rejected.
       what: Reason in words, e.g. "it answers 403: no access to the project".
     """
 

@@ -103,7 +103,7 @@ def limits_of(bounds: Mapping[str, Any], names: Sequence[str]) -> dict[str, floa
 
 
 def few_rows(found: Statistics, other: Statistics, bounds: Mapping[str, Any]) -> str:
-    """Says that two data sets have too few rows to be compared; "" if they have enough.
+    """A note that two data sets have too few rows to be compared; "" if enough.
 
     Args:
       found: Statistics of the data.

@@ -1,4 +1,4 @@
-"""SpanValidator: compares new spans with the usual ones, before they are read."""
+"""SpanValidator: compares new spans with earlier ones, before ExampleGen reads them."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Gate(abc.ABC):
     """One comparison of a new span; a check that fails stops the run with exit code 3.
 
     Attributes:
-      settings: The pydantic model of its settings; None for no settings.
+      settings: The pydantic model of the gate's settings; None for no settings.
     """
 
     settings: ClassVar[type[BaseModel] | None] = None

@@ -149,7 +149,8 @@ class Values:
     """The values of a text feature.
 
     Attributes:
-      counts: How often each value occurs; if not `complete`, of the most frequent ones.
+      counts: How often each value occurs; if not `complete`, only the most frequent
+        values.
       total: Number of values.
       complete: Whether `counts` holds all values.
     """

@@ -82,7 +82,7 @@ class ValueCounts:
         """Yields the most frequent values with their counts.
 
         Of equally frequent values, the last in sorted order come first, as in TFDV. A
-        value that is no more frequent than one that was not kept is left out.
+        value that may be no more frequent than a dropped value is left out.
 
         Args:
           number: Number of values.

@@ -124,8 +124,8 @@ def _analyze(
 def _temporary(engine: Engine, folder: str) -> Iterator[str]:
     """A temporary folder for the analysis in `folder`, where all workers see it.
 
-    Threads of this process use a local one instead of a remote one: Beam writes
-    vocabularies to it, by a file system of its own.
+    If `folder` is remote, threads of this process use a local folder instead: Beam
+    would write vocabularies to it by its own file system.
     """
     if engine.runner == "direct" and is_remote(folder):
         with tempfile.TemporaryDirectory(prefix="transform-") as here:

@@ -104,7 +104,7 @@ def _remedy(error: Exception, inputs: Tensors, empty: Mapping[str, Emptiness]) -
 def _reject_what_fails_later(inputs: Tensors, outputs: Tensors, folder: str) -> None:
     """Rejects `tf.cast` of a text to a number, and calls of Python from the graph.
 
-    The former fails when it is run, the latter in each process that serves the model.
+    The cast fails when it runs; Python is missing in processes that serve the model.
 
     Raises:
       UserError: Names the line, and the columns of a cast.

@@ -42,7 +42,7 @@ class _Override(PTransformOverride):
 
 
 class _Kept(iobase.Sink):
-    """A sink of files without its deletion of earlier ones.
+    """A sink of files that does not delete earlier files.
 
     Args:
       sink: The sink.

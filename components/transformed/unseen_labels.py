@@ -11,7 +11,7 @@ _FILE = "unseen_labels.json"
 
 
 def write(graph: str, found: Mapping[str, str]) -> None:
-    """Writes one value of each split that no row of `train` has, if there are any.
+    """Writes, for each split, a label value that no row of `train` has, if any.
 
     Args:
       graph: Folder of the transform graph.

@@ -149,7 +149,7 @@ def parameters(folder: str, module: str, name: str) -> list[str] | None:
 
 
 def takes_one_argument(folder: str, module: str, name: str) -> bool:
-    """Whether a function can be called with one argument, as far as its source shows.
+    """Whether a function can be called with one argument, judged by its source.
 
     An argument `custom_config`, which Transform gives, does not count.
 

@@ -62,8 +62,9 @@ def user_module(parameter: str) -> tuple[str, str]:
     """Folder and name of the module in a `user_module` parameter.
 
     Args:
-      parameter: JSON with `module`, and `folder` unless the environment has it. Of
-        both, the environment's is used: a step has downloaded its modules there.
+      parameter: JSON with `module`, and `folder` unless the environment has it. The
+        folder in the environment has precedence: a step has downloaded its modules
+        there.
     """
     given = json.loads(parameter)
     folder = WorkloadPaths.from_environment().folder or given.get("folder", "")

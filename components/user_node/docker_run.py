@@ -79,10 +79,10 @@ def run(
     Args:
       program: TFX's `ContainerExecutableSpec`, as JSON.
       inputs: Artifacts by argument, for placeholders in the command.
-      outputs: The same.
+      outputs: Artifacts by argument, for placeholders in the command.
       parameters: Values by argument.
-      node: The node's folder. Containers that a killed run left there are removed.
-      is_gate: Whether exit code 3 stops the run, as it does where Strategos ends so.
+      node: The node's folder. Containers left by a killed run of this node are removed.
+      is_gate: Whether exit code 3 stops the run.
 
     Raises:
       GateStoppedError: A gate's program ended with exit code 3.

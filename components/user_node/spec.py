@@ -21,8 +21,8 @@ class Argument:
     """An input, a parameter or an output.
 
     Attributes:
-      type: Of an artifact, such as `Examples`; or of a value, such as `int`; or `ANY`.
-      optional: Whether it may be left out.
+      type: Type of an artifact, e.g. `Examples`, or of a value, e.g. `int`; or `ANY`.
+      optional: Whether the argument may be left out.
     """
 
     type: str

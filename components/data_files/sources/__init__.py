@@ -34,7 +34,7 @@ def suffixes() -> list[str]:
 
 
 def name_of(path: str) -> str | None:
-    """The name in `SOURCES` of a file's format, by its suffix; None if there is none.
+    """The name in `SOURCES` of a file's format, by its suffix; None if unknown.
 
     Args:
       path: Path, URL or pattern of files.

@@ -104,10 +104,10 @@ def cut(scans: Sequence[Scan]) -> list[Part]:
 
 
 def open_row(scans: Sequence[Scan]) -> int | None:
-    """Offset of the row with a quote that no other one closes; None without one.
+    """Offset of the row with an unclosed quote; None if all quotes are closed.
 
     Args:
-      scans: Of all parts of a file, in order.
+      scans: Scans of all parts of a file, in order.
     """
     quoted, row = False, 0
     for found in scans:
@@ -183,8 +183,7 @@ def _may_open(data: np.ndarray, quotes: np.ndarray, at_start: bool) -> np.ndarra
 def _toggles(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[np.ndarray]:
     """The quotes that open or close a quoted field; other quotes are text.
 
-    A doubled quote in a quoted field closes it and opens it again, which comes to the
-    same.
+    A doubled quote in a quoted field closes and reopens it, with the same result.
 
     Yields:
       Them if the part begins outside of quotes, then if it begins within.
@@ -218,7 +217,7 @@ def _toggles_one_by_one(
 
 
 def _pairs(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[tuple[int, bool]]:
-    """Each quote with its flag, converted a chunk at a time: mostly one is enough."""
+    """Each quote with its flag, converted by chunk: mostly one chunk is enough."""
     for start in range(0, len(quotes), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         yield from zip(quotes[chunk].tolist(), may_open[chunk].tolist(), strict=True)

@@ -74,7 +74,7 @@ class CsvSource(Source):
         return csv_cuts.scan(self.path, part)
 
     def cut(self, parts: Sequence[Part], scans: Sequence[csv_cuts.Scan]) -> list[Part]:
-        """See `Source`; rejects a file that would be one row from some place on."""
+        """See `Source`; rejects a file with an unclosed quote."""
         row = csv_cuts.open_row(scans)
         if row is not None:
             line = csv_cuts.count_lines(self.path, row) + 1
@@ -277,7 +277,7 @@ def _has_zero_byte(column: pa.StringArray) -> bool:
 
 
 def _check_separator(path: str, header: Sequence[str]) -> None:
-    """Rejects a header that is not one of comma-separated columns.
+    """Rejects a first line that is no comma-separated header, e.g. `a;b;c`.
 
     Raises:
       UserError: Names the likely cause.

@@ -130,7 +130,7 @@ def _has_nested_dictionary(data_type: pa.DataType) -> bool:
 def _suspects(file: pyarrow.parquet.ParquetFile) -> frozenset[str]:
     """Columns with a number that float32 may not represent, by the file's statistics.
 
-    Of doubles and decimals only; a column without statistics is one of them.
+    Only doubles and decimals; includes columns without statistics.
     """
     from strategos.components.data_files.values import whole_numbers
 

@@ -118,7 +118,7 @@ class Source(abc.ABC):
         del path  # by default, the constructor finds that
 
     def parts(self, size: int) -> list[Part]:
-        """Divides the file into parts; by default, it is one.
+        """Divides the file into parts; by default, into one.
 
         Args:
           size: Approximate size of a part in bytes.

@@ -62,7 +62,7 @@ def kind_of(data_type: pa.DataType) -> Kind:
     """The kind for columns of an Arrow type; of a list type, the kind of its values.
 
     Raises:
-      TypeError: A tf.Example cannot hold such values.
+      TypeError: A tf.Example cannot hold values of the type, e.g. structs.
     """
     if is_list(data_type):
         if is_list(data_type.value_type):

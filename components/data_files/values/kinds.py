@@ -6,7 +6,7 @@ import enum
 
 
 class Kind(enum.IntEnum):
-    """Types of a tf.Example's values, ordered: each holds all values of those before.
+    """Types of a tf.Example's values; each holds all values of the kinds before it.
 
     UNKNOWN is the kind of a column without any value.
     """

@@ -29,8 +29,8 @@ class RoundingWatch:
         in float32: its shortest decimal changes, e.g. 0.123456789 to 0.12345679.
 
     Attributes:
-      changed: By column, the row and the text of the first number of the former kind.
-      shortened: The same of the latter kind.
+      changed: By column of `changes`, row and text of the first number found.
+      shortened: By column of `shortenings`, row and text of the first number found.
     """
 
     def __init__(self, changes: Collection[str], shortenings: Collection[str]):

@@ -131,7 +131,7 @@ def of_vocabulary(ordering: int) -> Accumulator:
 
 
 def accumulators(operation: Any) -> dict[str, Accumulator]:
-    """The accumulators of an operation on the rows, by label; {} for another one."""
+    """The accumulators of an operation, by label; {} if it does not read rows."""
     if isinstance(operation, analyzer_nodes.PackedCombineAccumulate):
         return {each.label: Combined(each.combiner) for each in operation.combiners}
     if isinstance(operation, analyzer_nodes.CacheableCombineAccumulate):

@@ -83,7 +83,8 @@ def information(
     """Mutual information and frequency of tokens.
 
     Args:
-      means: By token, and in all under a sentinel: how often each label goes with it.
+      means: How often each label occurs with a token, by token; under a sentinel, in
+        all rows.
       operation: `VocabularyMerge`.
     """
     kinds, ordering = tft_private.ordering, operation.vocab_ordering_type
@@ -243,5 +244,5 @@ def _lines(counts: pa.Table | Pairs, counted: bool) -> Iterator[Iterable[bytes]]
 
 
 def size(counts: pa.Table | Pairs) -> np.int64:
-    """Number of entries; an empty vocabulary has one that stands for none."""
+    """Number of entries; an empty vocabulary has one dummy entry."""
     return np.int64(max(len(counts), 1))

@@ -2,7 +2,7 @@
 
 TFT describes an analysis as a graph of operations: a node of the graph is an
 `OperationDef` with its inputs. Beam only enters where TFT's visitor makes a pipeline of
-that graph; `operations` has another visitor, which computes the values.
+the graph; the visitor of `operations` computes the values instead.
 """
 
 from __future__ import annotations
