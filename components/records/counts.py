@@ -1,7 +1,7 @@
-"""Compares the rows that were read of a split with those that were written to it.
+"""Compares the number of rows read of a split with the number written to it.
 
-A damaged file is found by its checksums. A file that is missing, or there twice, is
-not: the number of rows in ML Metadata finds it.
+Checksums detect a damaged file, but not a file that is missing or exists twice: the
+number of rows in ML Metadata does.
 """
 
 from __future__ import annotations

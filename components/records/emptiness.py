@@ -17,7 +17,7 @@ class Emptiness:
     """The rows without a value in a column.
 
     Attributes:
-      rows: Their number.
+      rows: Number of the rows without a value.
       of: Number of all rows.
       place: File and line of the first, if it was looked up.
     """

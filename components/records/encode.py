@@ -84,7 +84,7 @@ class _Column:
       header: Returns the bytes before values of a length, or before a missing one.
       lengths: int32[rows]. Length of each row's values; `_MISSING` without a list.
       data: uint8[bytes]. The values of all rows.
-      bounds: int32[rows + 1]. Where each row begins in `data`, and the end.
+      bounds: int32[rows + 1]. Start of each row in `data`, and the end of the last.
     """
 
     header: Callable[[int], bytes]

@@ -164,7 +164,7 @@ class Gzip:
         self._is_empty = True
 
     def compress(self, frames: memoryview) -> bytes:
-        """Compresses whole frames, at least one; some of the bytes may come later."""
+        """Compresses one or more whole frames; later calls may return their rest."""
         if not self._is_empty:
             return self._stream.compress(frames)
         self._is_empty = False
@@ -173,7 +173,7 @@ class Gzip:
         return first + self._stream.compress(frames[_HEADER_BYTES:])
 
     def flush(self) -> bytes:
-        """Ends the stream and returns the bytes that are left."""
+        """Ends the stream and returns the remaining bytes."""
         return self._stream.flush()
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BeamEngine(abc.ABC):
-    """Where Beam pipelines over shards of the data run.
+    """A runner of Beam pipelines over shards of the data.
 
     Attributes:
       settings: The pydantic model of `run.engine.settings`; None for no settings.

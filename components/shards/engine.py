@@ -93,7 +93,7 @@ def available_cores(root: str | Path = "/") -> int:
 
 
 def unreachable(address: str) -> str:
-    """Why nothing answers at an address; "" if something does.
+    """The error of a connection to an address; "" if a server accepts it.
 
     Args:
       address: `HOST:PORT`.

@@ -54,7 +54,7 @@ class BeamJob(beam.Pipeline):
             raise _failure(str(error)) from error
 
     def _lost(self) -> UserError:
-        """Why the job server ended the connection."""
+        """The error for a job server that ended the connection."""
         lost = self._connection.lost
         if futures.wait([lost], _NOTICE_SECONDS).done:
             return lost.result()
@@ -79,7 +79,7 @@ def _failure(message: str) -> UserError:
 
 
 def reason(message: str) -> str:
-    """Why a job failed: the exception of a worker's Python code, if it was one.
+    """The reason of a failure: the exception of a worker's Python code, if any.
 
     Args:
       message: The job server's message, with the frames of Java and Python.

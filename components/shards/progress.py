@@ -1,7 +1,7 @@
 """Rows that the workers of a fold have read, for the live view.
 
 Workers that are threads of the executor's process, or its helpers, add to one count,
-whatever their number; those on other machines report nothing here.
+whatever their number; workers on other machines report nothing here.
 """
 
 from __future__ import annotations
@@ -79,6 +79,6 @@ def end(rows: int) -> None:
     """Reports the last count.
 
     Args:
-      rows: All rows, also those that workers on other machines have read.
+      rows: All rows, including rows that workers on other machines have read.
     """
     events.emit("rows", rows=rows, total=rows)

@@ -64,7 +64,7 @@ def work(*arguments: str) -> None:
     """Runs a worker in this process.
 
     Args:
-      *arguments: Of the command.
+      *arguments: Arguments of the command.
     """
     parser = argparse.ArgumentParser(COMMAND)
     parser.add_argument("--id", required=True)

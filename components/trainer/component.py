@@ -95,7 +95,7 @@ class Trainer(base_component.BaseComponent):
             if there are any, lists `trainer.files`.
           label: Name of the label among the transformed features.
           settings: JSON of `spec.Settings`: all other settings that change results.
-          null_values: As for ExampleGen; the exported model keeps them.
+          null_values: See ExampleGen; the exported model keeps them.
           **parameters: A value for each of the Trainer's `runtime_parameters`,
             mappings as JSON; `spec.WorkerSpec` explains them.
             `warm_start` is "none" for fresh weights, or the hash of a folder that the

@@ -147,7 +147,7 @@ def check_label(spec: WorkerSpec, judged_as: str) -> None:
 
     Args:
       spec: The training.
-      judged_as: As of `Operation`.
+      judged_as: See `Operation`.
 
     Raises:
       UserError: The transformed label has several values.

@@ -18,7 +18,7 @@ def complete(url: str) -> set[str]:
       url: The folder.
 
     Raises:
-      OSError: The store does not answer, or rejects that.
+      OSError: The store does not answer, or rejects the request.
     """
     found = storage.objects(url, patient=True)
     places = [posixpath.split(each.path) for each in found]
@@ -35,7 +35,7 @@ def upload(folder: str, url: str) -> None:
       url: Its place.
 
     Raises:
-      OSError: The store does not answer, or rejects that.
+      OSError: The store does not answer, or rejects the request.
     """
     storage.put(folder, url, left_out=(CHECKPOINT_MARK,))
     storage.put(f"{folder}/{CHECKPOINT_MARK}", f"{url}/{CHECKPOINT_MARK}")

@@ -26,14 +26,14 @@ _WORKERS = "strategos.components.shards.worker_boot"
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """Where pipelines are sent.
+    """The addresses that pipelines are sent to.
 
     Attributes:
       job_endpoint: `host:port` of Beam's job server; None for a service.
       master: `host:port` of the REST API of Flink's JobManager; None for a job server
         of another runner.
       slots: Task slots of each TaskManager.
-      lost: Why jobs cannot be sent any more, once that is so.
+      lost: The error, once no more jobs can be sent.
     """
 
     job_endpoint: str | None = None
@@ -46,10 +46,10 @@ class Connection:
 def connected(
     master: str | None, taskmanagers: int, workers: int, logs: Path
 ) -> Iterator[Connection]:
-    """Starts Beam's job server, and a Flink cluster unless there is one, for a block.
+    """Starts Beam's job server, and a Flink cluster without `master`, for a block.
 
-    Everything ends with the block, and with this process, however it ends: the
-    processes that were started, and jobs that still run on a cluster that stays.
+    The started processes end with the block, and with this process, however it ends; so
+    do jobs that still run on the cluster of `master`.
 
     Args:
       master: `host:port` of the REST API of a running cluster; None to start one.

@@ -94,11 +94,11 @@ _NOT_UPLOADED = (
 )
 
 MASTER_READY = r"Rest endpoint listening at (\S+:\d+)"
-"""What a JobManager logs once its REST API answers."""
+"""Pattern of a JobManager's log line once its REST API answers."""
 SERVER_READY = r"JobService started on \S+:(\d+)"
-"""What Beam's job server logs once it answers."""
+"""Pattern of the log line of Beam's job server once it answers."""
 SUBMITTED = r"Submitting job '[^']*' \(([0-9a-f]{32})\)"
-"""What Beam's job server logs before it sends a job to Flink."""
+"""Pattern of its log line before it sends a job to Flink."""
 
 
 class Commands:

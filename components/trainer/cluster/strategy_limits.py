@@ -36,7 +36,8 @@ def check_settings(choice: Choice, settings: Settings) -> None:
       settings: The settings of the run.
 
     Raises:
-      UserError: It cannot do one of them.
+      UserError: The strategy cannot do one of the settings, e.g. `jit_compile` on
+        parameter servers.
     """
     exchanging = choice.name in ("mirrored", "multi_worker_mirrored")
     on_cpus = choice.kind == "CPU" and choice.replicas != 1

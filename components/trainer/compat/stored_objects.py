@@ -25,14 +25,14 @@ def held(path: str, root: tf.train.Checkpoint) -> list[tuple[Any, str]]:
 
 
 def descendants(root: tf.train.Checkpoint) -> list[Any]:
-    """The objects below `root` that a file of it would hold.
+    """The objects below `root` that a file of `root` would hold.
 
-    TensorFlow saves no dict with keys that are not text, and no list that was changed
-    otherwise than at its end. `root` stops tracking such a container; Keras still finds
-    the layers and variables in it.
+    TensorFlow cannot save a dict with keys that are not text, e.g. `{1: layer}`, nor a
+    list that was changed otherwise than at its end. The owner stops tracking such a
+    container; Keras still finds its layers and variables.
 
     Args:
-      root: The objects, by structure; those with such containers are changed.
+      root: The objects, by structure; owners of such containers are changed.
     """
     found, todo = {id(root): root}, [(root, root, "")]
     for each, owner, name in todo:

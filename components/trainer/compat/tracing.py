@@ -1,8 +1,8 @@
 """Calls of a model that are traced: its state is read, and does not change.
 
-Assignments to variables are traced and not executed, such as those of a layer that
-counts its calls, of metrics, or of moving averages. Variables that are created in a
-trace exist afterwards, with their initial values.
+Assignments to variables are traced and not executed, e.g. of metrics, of moving
+averages, or of a layer that counts its calls. Variables that are created in a trace
+exist afterwards, with their initial values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def values(function: Callable[[], Any]) -> Any:
     """Traces a function and computes its results, without its side effects.
 
     Args:
-      function: As for `shapes`; it must not exchange values with other workers.
+      function: See `shapes`; it must not exchange values with other workers.
 
     Returns:
       The values of the tensors, in the same structure.
@@ -44,7 +44,7 @@ class Trace:
     """A traced function of named inputs, any part of which can be computed.
 
     Args:
-      function: As for `shapes`, of a dict like `given`.
+      function: See `shapes`; takes a dict like `given`.
       given: Tensors by name; sparse and ragged ones, too.
 
     Attributes:

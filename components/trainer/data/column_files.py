@@ -27,7 +27,7 @@ def beside(files: Sequence[str]) -> list[str]:
       files: TFRecord files.
 
     Returns:
-      None of them if a split has no columns, or if `files` are not all of its files.
+      Empty if a split has no columns, or if `files` are not all of its files.
     """
     by_folder: dict[str, set[str]] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""Transformed features as columns, stored so that rows of them can be gathered.
+"""Transformed features as columns, stored so that their rows can be gathered.
 
 | spec | stored as | given to the model as |
 |---|---|---|

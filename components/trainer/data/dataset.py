@@ -58,7 +58,7 @@ class Split:
       label: Name of the label.
       rows: Number of examples.
       columns: All examples, packed, if they are kept in memory, else None.
-      records: The serialized examples if those are streamed, else None.
+      records: The serialized examples if they are streamed, else None.
       stored: The parsed examples if they are kept in a file, else None.
       rows_per_pass: Number of rows after which a shuffled pass ends; None for all.
     """
@@ -126,9 +126,9 @@ class Split:
           epochs: Number of passes; None for no end, which saves several workers from
             asking each other at each step whether a next batch exists.
           first_step: Batch to start at, counted from the start of the first pass.
-          replicas: Number of replicas that share a global batch: if it is no multiple
-            of them, the first ones get one row more. In a pass's last batch, some may
-            get an empty batch.
+          replicas: Number of replicas that share a global batch. If they cannot divide
+            it evenly, the first replicas get one row more, e.g. 10 rows over 4
+            replicas: 3, 3, 2, 2. In a pass's last batch, some may get an empty batch.
           share: The replicas among them that this dataset feeds. Its elements are their
             batches, in the order of steps and, within a step, of replicas.
           drop_last: Whether a pass ends before a smaller last batch.
@@ -171,7 +171,7 @@ class Split:
         reads the files, and parses them once if they fit the cache limit.
 
         Args:
-          batch_size: As for `shuffled`, like all arguments that are not listed here.
+          batch_size: See `shuffled`, like for all arguments that are not listed here.
           pipelines: Number of input pipelines that divide the global batches.
           pipeline: Number of this pipeline: it gets every `pipelines`-th batch of the
             stream, from `first_step + pipeline` on.

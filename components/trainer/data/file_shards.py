@@ -71,7 +71,7 @@ class FileShare:
           replicas: Replicas of all pipelines.
           share: Replicas of this pipeline.
           drop_last: True.
-          **order: As for `dataset.Split.shuffled`.
+          **order: See `dataset.Split.shuffled`.
 
         Raises:
           UserError: The batch cannot be divided evenly, or the rows do not fill it.

@@ -12,7 +12,7 @@ _REMEMBERED = 1 << 14  # elements whose times are kept
 
 
 class InputWait:
-    """Compares the times when steps wanted batches with those when batches were ready.
+    """Measures how long steps wait for their batches.
 
     The input pipeline records the time at which each batch enters its last buffer, the
     loop the times at which it starts and ends its steps: a step waited from its start

@@ -99,7 +99,7 @@ class Parts:
         return tf.data.Dataset.from_tensor_slices((begins, ends)).map(part)
 
     def _begin(self, rows: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
-        """Where the part of a replica begins in a global batch of `rows` rows."""
+        """First row of a replica's part of a global batch of `rows` rows."""
         return replica * (rows // self.replicas) + tf.minimum(
             replica, rows % self.replicas
         )

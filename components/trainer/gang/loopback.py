@@ -129,7 +129,7 @@ def exposure(cluster: ClusterSpec, reason: str) -> str:
 
     Args:
       cluster: All tasks with their addresses.
-      reason: Why the system does not allow a guard.
+      reason: The system's reason for not allowing a guard.
     """
     ports = {
         task.name: cluster.addresses[task.type][task.index].rpartition(":")[2]

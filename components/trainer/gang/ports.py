@@ -18,12 +18,12 @@ class Ports:
         self._held: list[socket.socket] = []
 
     def take(self, count: int) -> list[int]:
-        """Reserves `count` ports, after releasing those reserved before.
+        """Releases the reserved ports, and reserves `count` new ones.
 
         Sets TF_GRPC_REUSE_PORT in this process's environment.
 
         Args:
-          count: How many ports.
+          count: Number of ports.
         """
         os.environ["TF_GRPC_REUSE_PORT"] = "1"
         self.give_back()

@@ -49,7 +49,7 @@ class Limits:
 
     @classmethod
     def of(cls, operation: Operation) -> Limits:
-        """The limits that an operation sets; the others have their defaults."""
+        """The limits of an operation; `save`, `farewell` and `echo` keep defaults."""
         return cls(
             operation.start_timeout, operation.stall_timeout, operation.max_restarts
         )
@@ -59,7 +59,7 @@ class AttemptFailedError(Exception):
     """An attempt failed; all its tasks have ended.
 
     Attributes:
-      failure: The first task that failed, and how.
+      failure: The first failure of a task.
       stepped: Whether any training task had finished a step.
     """
 

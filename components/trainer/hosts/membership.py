@@ -29,7 +29,7 @@ class Membership:
 
     Args:
       folder: The run's own folder, see `rendezvous.py`.
-      cluster: All tasks, and which of them this worker is.
+      cluster: All tasks, and the task of this worker.
       session: Unique id of this worker; an earlier worker of the same task has another.
 
     Attributes:

@@ -61,7 +61,7 @@ def keep_copy(folder: Path, cluster: ClusterSpec, token: str) -> None:
 
     Args:
       folder: Folder of the copy.
-      cluster: All tasks, and which of them runs here.
+      cluster: All tasks, and the task of this host.
       token: Secret of the gang.
     """
     copy = Copy(folder, cluster, token)
@@ -93,7 +93,7 @@ class Server(http.server.ThreadingHTTPServer):
     def exchange(
         self, changed: Mapping[str, str], known: Mapping[str, str]
     ) -> dict[str, str]:
-        """Takes a host's files, and returns those that it does not know.
+        """Takes a host's changed files, and returns files that it does not know.
 
         Args:
           changed: Content of the host's own files by name.
@@ -145,7 +145,7 @@ class Copy:
 
     Args:
       folder: Folder of the copy.
-      cluster: All tasks, and which of them runs here.
+      cluster: All tasks, and the task of this host.
       token: Secret of the gang.
     """
 
@@ -170,7 +170,7 @@ class Copy:
 
         Raises:
           OSError: The chief's host cannot be reached.
-          ValueError: It does not accept this host.
+          ValueError: The chief's host does not accept this host.
         """
         own = _read(self._folder, f"*/{self._task}.json", f"*/{self._task}.beat")
         changed = {n: text for n, text in own.items() if self._sent.get(n) != text}
@@ -204,7 +204,7 @@ class Copy:
 
 
 def _read(folder: Path, *patterns: str) -> dict[str, str]:
-    """Content of files by name; without those that disappear meanwhile."""
+    """Content of files by name; files that disappear meanwhile are left out."""
     found = {}
     for path in (each for pattern in patterns for each in folder.glob(pattern)):
         with contextlib.suppress(OSError):

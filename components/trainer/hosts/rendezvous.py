@@ -67,7 +67,7 @@ class Rendezvous:
     """JSON files in a shared folder, each replaced as a whole.
 
     Args:
-      folder: Where the files are; created with the first file.
+      folder: Folder of the files; created with the first file.
     """
 
     def __init__(self, folder: Place):
@@ -106,7 +106,7 @@ class Rendezvous:
 
 
 class HeartbeatMonitor:
-    """Decides whether a process is lost, from the heartbeats that others see of it.
+    """Decides whether a process is lost, from its heartbeats as read here.
 
     One look adds at most a second to the silence: a longer gap between two looks means
     that this process or the file system was paused, not that the other process was.

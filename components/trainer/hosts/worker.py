@@ -51,7 +51,7 @@ def train(
 
     Args:
       membership: The worker's membership in the run.
-      cluster: All tasks, and which of them runs here.
+      cluster: All tasks, and the task of this host.
       work: Called in the task's fork, see `gang.run`.
       limits: Time-outs and restarts.
       beside: See `gang.run`.
@@ -149,7 +149,7 @@ def join_job(
 
     Args:
       folder: The folder where the run and the tasks of the job meet.
-      cluster: All tasks, and which of them this process is.
+      cluster: All tasks, and the task of this process.
       timeout: Seconds to wait for the run.
       code_folder: The user's modules on this host; by default at the run's path.
 
@@ -189,7 +189,7 @@ def check_port(cluster: ClusterSpec) -> None:
     """Waits a little for the port of this host's task.
 
     Args:
-      cluster: All tasks, and which of them runs here.
+      cluster: All tasks, and the task of this host.
 
     Raises:
       UserError: Another process uses the port, or the system does not allow it.

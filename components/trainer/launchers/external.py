@@ -43,7 +43,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
 
     Args:
       spec: The training.
-      operation: How it is run.
+      operation: Launcher, time-outs, restarts and checkpoints.
 
     Returns:
       The facts of the training, as in `trainer.json`.
@@ -90,7 +90,7 @@ class Run:
 
     Args:
       spec: The training.
-      operation: How it is run.
+      operation: Launcher, time-outs, restarts and checkpoints.
       folder: The folder that all hosts share, see `rendezvous.py`.
       rejoin: Whether another host may join in place of one that is lost. If not,
         `facts` raises `LostHostError`.
@@ -282,7 +282,7 @@ class Run:
                     events.relay(event)
 
     def _chief_is(self, *states: str) -> bool:
-        """Whether the chief is in one of these states."""
+        """Whether the chief's state is one of `states`."""
         chief = self._cluster.chief
         state = self._workers.get(chief.name) if chief else None
         return bool(state and state["state"] in states)

@@ -15,7 +15,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
 
     Args:
       spec: The training.
-      operation: How it is run.
+      operation: Launcher, time-outs, restarts and checkpoints.
 
     Returns:
       The facts of the training, as in `trainer.json`.

@@ -83,7 +83,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
 
     Args:
       spec: The training.
-      operation: How it is run; its `job` has the settings for the job.
+      operation: Time-outs and restarts; its `job` has the settings for the job.
 
     Returns:
       The facts of the training, as in `trainer.json`.

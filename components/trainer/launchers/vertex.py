@@ -62,7 +62,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
 
     Args:
       spec: The training; its files are in an object store.
-      operation: How it is run; its `job` has the settings for the job.
+      operation: Time-outs and restarts; its `job` has the settings for the job.
 
     Returns:
       The facts of the training, as in `trainer.json`.

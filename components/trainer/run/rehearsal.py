@@ -88,15 +88,15 @@ class Rehearsal:
 def rehearsed(
     spec: WorkerSpec, choice: Choice, here: ClusterSpec
 ) -> Iterator[Callable[[], None]]:
-    """Rehearses the export inside of the `with` block; yields the check of it.
+    """Rehearses the export inside of the `with` block; yields `Rehearsal.check`.
 
-    Only the chief's host exports. A stock module with `run_fn(fn_args)` does so by
-    itself: nothing is rehearsed.
+    Nothing is rehearsed on other hosts than the chief's, which do not export, and for a
+    stock module with `run_fn(fn_args)`, which exports by itself.
 
     Args:
       spec: The training.
-      choice: Its strategy.
-      here: All tasks, and which of them this host runs.
+      choice: The strategy of the training.
+      here: All tasks, and the task of this host.
     """
     if not here.is_chief or modules.takes_fn_args(spec.folder, spec.module):
         yield lambda: None

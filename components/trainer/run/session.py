@@ -39,8 +39,8 @@ def train(
 
     Args:
       spec: The training.
-      operation: How it is run.
-      cluster: All tasks, and which of them this process is.
+      operation: Launcher, time-outs, restarts and checkpoints.
+      cluster: All tasks, and the task of this process.
       weights: Prefix of the files that get the chief's weights.
 
     Returns:

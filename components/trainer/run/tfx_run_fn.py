@@ -41,7 +41,7 @@ def train(
 
     Args:
       spec: The training.
-      cluster: All tasks, and which of them this process is; the module reads
+      cluster: All tasks, and the task of this process; the module reads
         `TF_CONFIG`.
       choice: The strategy of the settings. The module makes its own strategy, and uses
         only the processes of this one.

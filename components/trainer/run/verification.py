@@ -188,7 +188,7 @@ def _is_independent(name: str, model: tf.keras.Model) -> bool:
 
 
 def _is_mean(loss: Any) -> bool:
-    """Whether a loss is one of Keras's, averaged over the rows."""
+    """Whether a loss is a Keras loss that is averaged over the rows."""
     if loss is None or isinstance(loss, str):
         return True
     if getattr(loss, "reduction", None) in ("sum", "none"):

@@ -192,7 +192,7 @@ class RemoteAttempt(Attempt):
           at: Returns where this machine has the input at a path or URL.
 
         Raises:
-          OSError: The store does not answer, or rejects that.
+          OSError: The store does not answer, or rejects the request.
         """
         spec = self.request()[0].with_inputs(at)
         request = {**self._asked, "spec": spec.to_json()}
@@ -235,7 +235,7 @@ class Attempts:
 
     Args:
       spec: The training.
-      operation: How it is run.
+      operation: Launcher, time-outs, restarts and checkpoints.
     """
 
     def __init__(self, spec: WorkerSpec, operation: Operation):

@@ -1,4 +1,4 @@
-"""Where the machines of a job find a training's files.
+"""Copies a training's files to a place that the machines of a job can read.
 
 A step of Kubeflow Pipelines has its inputs in its own container. Its launcher copies
 them to a folder on a volume or in an object store, named by the training, so that a
@@ -32,13 +32,13 @@ _COMPLETE = ".complete"  # ends the name of the object that is written after a f
 
 
 def in_image(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerSpec:
-    """The training, with the user's modules where an image or object store has them.
+    """The training, with the user's modules at their path in an image or their URL.
 
     Args:
       spec: The training.
       settings: Settings of the job: the image has the folder `context` as `workload`.
-        In a step the modules are there already. `modules`, if set, is the URL of the
-        folder with their archive, which is uploaded unless it is there.
+        `modules`, if set, is the URL of a folder for the modules' archive, which is
+        uploaded if it is missing; in a step, the archive exists already.
       key: The setting that `modules` is from, for messages.
 
     Raises:

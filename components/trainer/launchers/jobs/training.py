@@ -44,7 +44,7 @@ def launch(
 
     Args:
       spec: The training; all machines see its paths as this one does.
-      operation: How it is run.
+      operation: Launcher, time-outs, restarts and checkpoints.
       scheduler: The batch system.
 
     Returns:

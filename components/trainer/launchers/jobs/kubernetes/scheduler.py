@@ -80,7 +80,7 @@ def launch(
     Args:
       resource: The kind of the object.
       spec: The training.
-      operation: How it is run; its `job` has the settings for the object.
+      operation: Time-outs and restarts; its `job` has the settings for the object.
 
     Returns:
       The facts of the training, as in `trainer.json`.
