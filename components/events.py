@@ -1,9 +1,10 @@
 """Reports a running node's progress as JSON lines in the run's event file.
 
 Every process of a run appends lines (the orchestrator, the warm executor process, a
-training worker). Only the orchestrator reads the file, for the live view. Each line is
-one `write` call on a file opened for appending, so the lines of several processes never
-mix.
+training worker). The orchestrator reads the file, e.g. for the live view; on a cluster,
+each step reads its own file (`container.step_log`, `container.step_record`). Each line
+is one `write` call on a file opened for appending, so the lines of several processes
+never mix.
 """
 
 from __future__ import annotations

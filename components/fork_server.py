@@ -121,8 +121,8 @@ def call(
 
     Args:
       module: Name of the function's module.
-      function: Its name.
-      arguments: Its arguments, JSON-able.
+      function: Name of the function.
+      arguments: Arguments of the function, JSON-able.
       env: All environment variables; this process's by default.
       cwd: The fork's current folder; this process's by default.
       path: The fork's `sys.path`; the server's by default.

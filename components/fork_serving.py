@@ -36,7 +36,7 @@ def listen(path: str) -> socket.socket:
     """Opens a socket for `serve`; requests wait until then.
 
     Args:
-      path: Its path, in a folder that only trusted processes may enter.
+      path: Path of the socket, in a folder that only trusted processes may enter.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with short(path) as address:
@@ -81,7 +81,7 @@ class _Served:
     """A fork, as the server knows it.
 
     Attributes:
-      pid: Its process id.
+      pid: Process id of the fork.
       connection: To its owner, who gets the exit code and closes the other end then, or
         dies. None after that.
       ends: File descriptor that is readable once the fork has ended; None after that.

@@ -69,7 +69,7 @@ def quoted(names: Iterable[str]) -> list[str]:
 
 
 def cut(text: str, most: int) -> str:
-    """`text`, or as many of its first characters as `most` leaves room for, and `…`."""
+    """`text`, cut to at most `most` characters, the last of them `…`."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -166,7 +166,7 @@ def pick_python(glibc: tuple, find, download) -> Python:
     """Picks the Python of the newest stack that this machine allows.
 
     Args:
-        glibc: Such as `(2, 36)`.
+        glibc: Version of glibc, e.g. `(2, 36)`.
         find: Takes a version such as "3.13"; returns the list of installed Pythons.
         download: Takes a version that is not installed; returns the Python or raises
             SetupError.

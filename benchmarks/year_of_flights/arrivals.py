@@ -110,8 +110,8 @@ BAD: tuple[tuple[str, Callable[[pa.Table], pa.Table]], ...] = (
 """What arrives after the periods `Cut.bad`, made from the rows of the next one."""
 
 _SCRATCH = ("trainer.warm_start=null", "data.spans=all")
-# What weather does from week to week is no fault of the data: the share of flights
-# without a gust of wind rises by up to 0.28.
+# Changes of the weather from week to week are no fault of the data: the share of
+# flights without a gust of wind rises by up to 0.28.
 _WEATHER = ("wind_speed=1", "visib=1")
 CUTS = {
     "month": Cut(

@@ -60,7 +60,7 @@ class ProgressLines:
 
     Args:
       path: The event file.
-      out: Where to print.
+      out: The stream to print to.
     """
 
     def __init__(self, path: Path, out: TextIO):

@@ -23,7 +23,7 @@ class Shared:
     """Rows of a split that are identical to a row of an earlier split.
 
     Attributes:
-      rows: Their number.
+      rows: Number of the rows.
       exact: Whether the number is exact; else it is an estimate.
     """
 

@@ -23,9 +23,9 @@ class EmptyCells:
         """Adds rows of a piece.
 
         Args:
-          batch: Their features, a list a row: null or without items if missing.
-          piece: Where they are from.
-          row: Index in the piece of the first of them.
+          batch: Features of the rows, a list a row: null or without items if missing.
+          piece: The piece that the rows are from.
+          row: Index in the piece of the first row.
         """
         self._rows += batch.num_rows
         for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -148,7 +148,7 @@ def unpacked(path: str, head: bytes) -> bytes:
 
     Args:
       path: The file, for the message.
-      head: Its first bytes, compressed.
+      head: First bytes of the file, compressed.
 
     Returns:
       The first bytes of the text, at most 4 KiB; b"" if the file is damaged.

@@ -32,8 +32,8 @@ class Completeness:
     """Conditions for a span to be complete; all that are set must hold.
 
     Attributes:
-      marker: Pattern of the file that marks a span as complete; it has the placeholders
-        of the spans. None: no marker is needed.
+      marker: Pattern of the file that marks a span as complete, with the placeholders
+        of the spans, e.g. `/data/{DATE}/_SUCCESS`. None: no marker is needed.
       quiet: Least seconds since the last change of the span's files; 0: no condition.
     """
 

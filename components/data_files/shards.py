@@ -55,7 +55,7 @@ class Piece:
         """File and line of a row, for messages.
 
         Args:
-          row: Its index in the piece.
+          row: Index of the row in the piece.
         """
         return f"{self.source.path}: {self.source.where(self.part, row)}"
 
@@ -65,8 +65,8 @@ class Shard:
     """Input of one call of a worker: several small files, or part of a large one.
 
     Attributes:
-      number: Its place among all shards.
-      pieces: In the order of the data.
+      number: Index of the shard among all shards.
+      pieces: Pieces in the order of the data.
     """
 
     number: int
@@ -150,7 +150,7 @@ class ShardRunner:
         whole number among them.
 
         Args:
-          shards: Of files with the same columns.
+          shards: Shards of files with the same columns.
           nulls: Spellings of a missing value in columns of numbers.
 
         Returns:

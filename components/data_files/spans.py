@@ -122,7 +122,8 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[Any]]) -> list[Span]:
 
     Args:
       pattern: A glob with placeholders, see `patterns`.
-      chosen: (number, version) of each span; a version of None means the newest.
+      chosen: (number, version) of each span, e.g. `(3, None)`; None means the newest
+        version.
         Empty: all spans that `pattern` matches.
 
     Returns:

@@ -106,7 +106,7 @@ class Splitter:
 
         Args:
           path: The file, for the message.
-          names: Its columns.
+          names: The columns of the file.
 
         Raises:
           UserError: A key is not among `names`.

@@ -24,7 +24,7 @@ def of(
 
     Args:
       scored: All rows.
-      slices: Their metrics.
+      slices: Metrics of the slices.
       evaluator: The section: task, metrics, slices, bounds, allow_constant.
       label: Name of the label.
       candidate: Name of the model to judge.

@@ -188,8 +188,9 @@ class Trivial:
     """Metrics of a trivial model on the rows of a slice, see `trivial`.
 
     Attributes:
-      answer: Its answer for each row: the mean label, or the most frequent class.
-      metrics: Its metrics by name; NaN if undefined.
+      answer: The model's answer for each row: the mean label, or the most frequent
+        class.
+      metrics: The model's metrics by name; NaN if undefined.
       is_perfect: Whether all labels are the same, so that nothing can be better.
     """
 

@@ -32,7 +32,7 @@ _HAS_S3 = sys.version_info < (3, 11)
 REGISTERED = "STRATEGOS_FILE_SYSTEMS"
 """Names the schemes that a worker of an engine registers, separated by commas."""
 
-# What Beam's S3, which is boto3's, reads for the variables of TensorFlow's.
+# TensorFlow's variables for S3, and the variables that Beam's client, boto3, reads.
 _OF_BOTO3 = {"S3_ENDPOINT": "AWS_ENDPOINT_URL_S3", "AWS_REGION": "AWS_DEFAULT_REGION"}
 _registered: set[str] = set()
 

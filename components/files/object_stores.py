@@ -152,7 +152,7 @@ def is_away(error: OSError) -> bool:
     """Whether an error of Arrow is temporary: network, overload or time-out.
 
     Args:
-      error: Of any call; Arrow's errors have a text only.
+      error: Error of any call; Arrow's errors have a text only.
     """
     return bool(_AWAY.search(str(error)))
 
@@ -161,7 +161,7 @@ def reason(error: OSError) -> str:
     """The text of an error as Arrow raised it, before `errors_of` filled it in.
 
     Args:
-      error: Of any call.
+      error: Error of any call.
     """
     return first_line(str(error.__cause__ or error))
 

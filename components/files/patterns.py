@@ -20,7 +20,7 @@ _HELP = "Known placeholders: {SPAN}, {SPAN:2}, {DATE}, {YYYY} {MM} {DD}, {VERSIO
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder that `pattern` begins with, before any placeholder or wildcard."""
+    """The folder before any placeholder or wildcard: `/a` of `/a/{SPAN}/*.csv`."""
     fixed = re.split(r"[{*?\[]", pattern, maxsplit=1)[0]
     return os.path.dirname(fixed)
 
@@ -50,7 +50,7 @@ def check(pattern: str) -> None:
 
 
 def to_glob(pattern: str) -> str:
-    """A glob that matches all that a pattern, or a leading part of it, matches."""
+    """A glob for a pattern or a leading part of it: `day-[0-9]*` for `day-{SPAN}`."""
     globs = _PLACEHOLDER.split(pattern)
     for index in range(1, len(globs), 2):
         digits = _width(globs[index])

@@ -1,4 +1,4 @@
-"""Loads a SavedModel as a server would and calls it; imports TensorFlow but no TFX.
+"""Loads a SavedModel as a model server would, and calls it; does not import TFX.
 
 `python -m strategos.components.infra_validator.probe`, started by the executor.
 """

@@ -54,7 +54,8 @@ class Endpoint:
         Args:
           model: `gs://` URL of the SavedModel.
           display_name: Name of the model, and of its deployment.
-          credentials: Of google-auth; by default the application default credentials.
+          credentials: Credentials of google-auth; by default, the application default
+            credentials.
 
         Raises:
           UserError: The service rejected a request, cannot be reached, or took longer

@@ -82,7 +82,7 @@ class Pusher(base_component.BaseComponent):
         Args:
           model: The model to push.
           destination: The serving folder, a path or a URL; versions are its subfolders.
-          keep: Number of versions to keep, the new one included.
+          keep: Number of models to keep, the new one included, see `Target.push`.
           candidate: Key of the data, code and settings behind the model; only recorded.
           baseline: Folder of the model that the candidate was compared with, or "none";
             only recorded.

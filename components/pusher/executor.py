@@ -128,7 +128,7 @@ def _settled(live: targets.Target, about: Mapping[str, Any]) -> str:
 
 
 def _withdrawn(target: targets.Target, about: Mapping[str, Any]) -> str:
-    """Why a model that the last rollback withdrew is not pushed; "" if it was not."""
+    """Why a model is not pushed again, if the last rollback withdrew it; else ""."""
     version = _withdrawn_version(target, about)
     if not version:
         return ""

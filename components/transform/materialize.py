@@ -197,7 +197,7 @@ class _Transformer:
         return self._apply(tensors)
 
     def _explained(self, error: Exception, batch: pa.RecordBatch) -> UserError:
-        """Says which row fails, if one fails by itself, and why."""
+        """The error of a failed batch; names the row, if one row fails by itself."""
         failing = batch
         while failing is not None and failing.num_rows > 1:
             failing, error = self._failing_half(failing, error)
@@ -236,7 +236,7 @@ class _Transformer:
 
 
 def _row(batch: pa.RecordBatch) -> str:
-    """The values of a batch's only row."""
+    """The values of the only row of a batch, as text for a message."""
     pairs = zip(batch.schema.names, batch.columns, strict=True)
     return cut(str({name: column[0].as_py() for name, column in pairs}), _SHOWN)
 

@@ -73,7 +73,7 @@ def of_varying_length(
     """The schema of the raw examples, where columns of `fillings` may be missing.
 
     Args:
-      schema: Of the raw examples.
+      schema: Schema of the raw examples.
       fillings: By column.
       empty: The columns without a value in some rows.
 

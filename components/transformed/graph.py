@@ -98,7 +98,7 @@ def raw_schema_file(folder: str) -> str:
 
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
-    """Layers made in the block take their inputs as they are."""
+    """Layers made in the block do not cast inputs by a policy of mixed precision."""
     policy = tf.keras.mixed_precision.global_policy()
     tf.keras.mixed_precision.set_global_policy("float32")
     try:

@@ -24,7 +24,7 @@ _READERS = "tensorflow.python.data.ops.readers"
 _IO_OPS = "tensorflow.python.ops.gen_io_ops"
 _CHECKPOINTS = "tensorflow.python.training.py_checkpoint_reader"
 
-# What the first argument names, and the functions: the module, and the attribute in it.
+# Functions (module, attribute) by the kind of path that their first argument names.
 _WRAPPED = {
     _MODE: (  # one file, with a mode as the second argument
         *((_FILE_IO, "FileIO.__init__"), ("h5py", "File.__init__")),

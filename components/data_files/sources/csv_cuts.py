@@ -92,7 +92,7 @@ def cut(scans: Sequence[Scan]) -> list[Part]:
     """The parts of a file, cut where rows begin.
 
     Args:
-      scans: Of all its parts, in order.
+      scans: Scans of all parts of the file, in order.
     """
     bounds, quoted = [0], False
     for number, found in enumerate(scans):

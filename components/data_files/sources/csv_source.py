@@ -212,7 +212,7 @@ class CsvSource(Source):
         """Yields each record from the start of `part` on, with its line; slow.
 
         Args:
-          part: Where to start.
+          part: The part to start at.
           after: Lines to append to the file's lines.
         """
         csv.field_size_limit(sys.maxsize)

@@ -37,8 +37,8 @@ class Part:
     """Consecutive rows of a file, in units of its format.
 
     Attributes:
-      start: Where the part starts: a byte of a CSV file, a row group of a Parquet file.
-      stop: Where the next part starts; None at the end of the file.
+      start: Start of the part: a byte of a CSV file, a row group of a Parquet file.
+      stop: Start of the next part; None at the end of the file.
     """
 
     start: int = 0

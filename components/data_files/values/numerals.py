@@ -48,7 +48,7 @@ class Nulls:
 
     @functools.cached_property
     def _spelled(self) -> pa.Array:
-        """When it is needed: pyarrow imports pandas to make an array."""
+        """The spellings as an array; made late, as pyarrow imports pandas for it."""
         return pa.array({"", *(text.strip() for text in self.spellings)}, pa.string())
 
     @functools.cached_property

@@ -116,7 +116,7 @@ def pruned(counts: pa.Table | Pairs, operation: Any) -> pa.Table | Pairs:
     """The entries of a vocabulary that its thresholds leave.
 
     Args:
-      counts: Of all tokens.
+      counts: Counts of all tokens.
       operation: `VocabularyPrune`.
     """
     if isinstance(counts, pa.Table) and operation.key_fn is None:
