@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def compare(rows: int, times: int, sides: list[str], results: Path) -> None:
-    """Runs the sides in turn and adds what they took to `results`."""
+    """Runs the sides in turn and adds their costs to `results`."""
     processes.adopt_orphans()  # so that the seconds of all processes count
     results.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -153,10 +153,10 @@ def run(side: str, data: Path, folder: Path) -> dict[str, Any]:
     """Runs a side in an empty folder, which is removed.
 
     Returns:
-      Its cost, and that of each node, as JSON-able values.
+      Cost of the side, and of each node, as JSON-able values.
 
     Raises:
-      SystemExit: It failed.
+      SystemExit: The side failed.
     """
     folder.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""What no training of this network can avoid: reading the CSV files, and its steps.
+"""The least that any training of this network does: reads CSV files, takes steps.
 
     python floor.py 'data/*/*.csv' --epochs 4
 

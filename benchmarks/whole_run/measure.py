@@ -35,7 +35,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a run or a node took.
+    """Cost of a run or a node.
 
     Attributes:
       cpu: User and system seconds of all processes.
@@ -53,14 +53,14 @@ class Failed(Exception):
 
 
 def run(command: Sequence[str], log: Path) -> tuple[Cost, list[Sample]]:
-    """Runs a command to its end, and to the end of what it leaves behind.
+    """Runs a command to its end, and to the end of its orphaned processes.
 
     Args:
       command: The command. This process must adopt orphans.
-      log: File that gets its output.
+      log: File that gets the command's output.
 
     Raises:
-      Failed: It did not exit with 0.
+      Failed: The command did not exit with 0.
     """
     before, started = _ended_cpu(), time.time()
     with log.open("wb") as output:

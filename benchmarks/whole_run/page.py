@@ -91,7 +91,7 @@ def write(found: Results, folder: Path) -> None:
 
 
 def _cluster(found: Results) -> str:
-    """Where a cluster pays: its wall time in parts of that of one and two workers."""
+    """Wall time of a cluster, relative to one and to two workers."""
     parts = {
         rows: [
             _median(sides["flink"], "wall") / _median(sides[side], "wall")
@@ -171,7 +171,7 @@ def _of_nodes(found: Results) -> Iterator[str]:
 
 
 def _of_two_workers(found: Results, one: str, cores: str) -> Iterator[str]:
-    """Wall time of two workers in parts of that of one, where both were measured."""
+    """Wall time with two workers relative to one, where both were measured."""
     both = {
         rows: (sides["strategos"], sides[one])
         for rows, sides in found.items()

@@ -1,4 +1,4 @@
-"""What an engineer writes by hand: pyarrow, NumPy and Keras 3, from CSV to SavedModel.
+"""The script of an engineer by hand: pyarrow, NumPy, Keras 3, from CSV to SavedModel.
 
     python plain_script.py 'data/*/*.csv' OUT --epochs 4
 

@@ -156,7 +156,7 @@ def run_fn(fn_args) -> None:
 
 
 class _Context:
-    """What `build_model` of the example asks its context for."""
+    """The attributes of the context that the example's `build_model` reads."""
 
     def __init__(self, output, epochs: int, steps_per_epoch: int):
         self._output = output

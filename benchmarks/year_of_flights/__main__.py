@@ -78,7 +78,7 @@ def replay(cut: arrivals.Cut, folder: Path, every: int) -> list[dict[str, Any]]:
 def _year(
     folder: Path, cut: arrivals.Cut, spans: dict[int, pa.Table], bad: dict[int, Any]
 ) -> list[dict[str, Any]]:
-    """The arrivals of one pipeline and what came of each."""
+    """The arrivals of one pipeline, and the outcome of each."""
     workload, found = _workload(folder), []
     for period, table in spans.items():
         arrivals.arrive(table, workload, 10 * period)

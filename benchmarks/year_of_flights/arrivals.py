@@ -20,14 +20,14 @@ _LAST_WEEK = 51  # from zero; it has the eighth day, too
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """How the year is cut into periods, each of which arrives as a span.
+    """How the year is cut into periods; each period arrives as a span.
 
     Attributes:
-      period: What a period is called.
-      names: By period, from 1.
+      period: Word for a period, e.g. "month".
+      names: Names of the periods, from 1.
       first: The first period with a run: as many as `data.spans` asks for.
       bad: The periods after which bad spans arrive.
-      settings: Of the pipeline, beside its YAML.
+      settings: Settings of the pipeline, beside its YAML.
       scratch: Settings of the pipeline that trains from scratch, beside these.
     """
 

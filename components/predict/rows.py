@@ -1,4 +1,4 @@
-"""Rows to predict: read, checked and converted as ExampleGen does for training."""
+"""Reads, checks and converts rows to predict, as ExampleGen does for training."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Runs the program of a container component on this machine, by Docker or podman.
 
-The container sees the artifacts of its node at the same paths as everything else here:
-inputs are mounted read-only, outputs writable. TFX's `DockerExecutorOperator` mounts
-nothing, and leaves the container behind, running if the run is interrupted.
+The container sees the artifacts of its node at the same paths as this process: inputs
+are mounted read-only, outputs writable. TFX's `DockerExecutorOperator` mounts nothing,
+and leaves the container behind, running if the run is interrupted.
 """
 
 from __future__ import annotations
