@@ -170,8 +170,8 @@ class StoredBatch:
 
     Args:
       file: The file.
-      position: Of the batch in the file, in bytes.
-      nbytes: Its size there.
+      position: Start of the batch in the file, in bytes.
+      nbytes: Size of the batch in the file, in bytes.
       content: Schema and message, if they have been read.
     """
 

@@ -28,8 +28,8 @@ _OF_HELPER = 400 << 20
 class Engine:
     """The runner that processes shards of data, and its settings.
 
-    The settings of `run.engine` and its `options`, which describes them and takes its
-    defaults from here, with times in seconds.
+    The fields are the settings of `run.engine` and its `options`, with times in
+    seconds. The configuration describes them and takes its defaults from here.
 
     Attributes:
       memory: Bytes that all processes of the run may take; None for three quarters of

@@ -35,8 +35,8 @@ def fold(
       work: Picklable, from an importable module, and safe to call in several threads.
         A worker may call it more than once for a shard (a retry); one call that
         succeeded counts.
-      merge: Merges the results of two neighbours, the earlier one first, which it may
-        change.
+      merge: Merges the results of two neighbours, the earlier first; may modify the
+        earlier.
       folder: Folder that this process and the workers see; for the result of a
         pipeline, which is removed there.
       paced: Whether helpers start only once the pace shows that they pay, however many

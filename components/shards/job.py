@@ -25,9 +25,9 @@ class BeamJob(beam.Pipeline):
     """Runs at the end of its `with` block, which raises a UserError if it fails.
 
     Args:
-      name: Of the job; no other one has it.
-      connection: Where the job is sent.
-      limits: Of a job on Flink.
+      name: Name of the job; no other job has it.
+      connection: Connection to the job server.
+      limits: Time limits of a job on Flink.
       argv: Beam's options.
     """
 

@@ -241,7 +241,7 @@ def _say_what_is_not_resumed(own: str, others: Sequence[str]) -> None:
 
 
 def _touched(folder: str) -> float:
-    """When the newest file in `folder` was written, or an empty folder was made."""
+    """Time of the newest file in `folder`, or of the making of an empty folder."""
     from tensorflow.io import gfile
 
     paths = [

@@ -21,8 +21,9 @@ VARIABLE = "STRATEGOS_TRAINER"
 class Operation:
     """Launcher, time-outs, restarts and checkpoints.
 
-    The settings of the same names in `trainer.distribution` and `trainer.checkpoint`,
-    which describe them and take their defaults from here, with times in seconds.
+    The fields are the settings of the same names in `trainer.distribution` and
+    `trainer.checkpoint`, with times in seconds. The configuration describes them and
+    takes its defaults from here.
 
     Attributes:
       checkpoint_key: Hash of this training's data, settings and code; "" where the

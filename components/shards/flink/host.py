@@ -1,10 +1,10 @@
 """Holds the Java processes of an engine: `python -m` this module, from `connection`.
 
-The process starts them, prints a line of JSON (addresses or an error), and ends with
-its standard input, which closes when its parent ends, however that ends. It leaves
-nothing behind: it cancels jobs on a cluster that stays, kills its Java processes and
-the workers that these started. If it is killed itself, the kernel kills the Java
-processes.
+The host starts them, prints a line of JSON (addresses or an error), and ends with its
+standard input, which closes when the parent process ends, even by SIGKILL. The host
+leaves nothing behind: it cancels jobs on a cluster that stays, kills its Java processes
+and the workers that these started. If the host itself is killed, the kernel kills the
+Java processes.
 
 A TaskManager that dies is replaced; Flink restarts the job. Without its JobManager or
 job server no job can go on: then all ends, after a second line (an error).

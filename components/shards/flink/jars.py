@@ -77,7 +77,7 @@ def setup(environ: Mapping[str, str] = os.environ) -> Path:
 
     Raises:
       BadInputError: Java's compiler or Maven is missing.
-      UserError: Maven failed, such as for want of a network.
+      UserError: Maven failed, e.g. without a network.
     """
     target = folder(environ)
     if target.is_dir():

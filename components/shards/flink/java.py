@@ -52,7 +52,7 @@ def release(path: str) -> int | None:
     """The Java release of a program, such as 17; None if it prints none.
 
     Args:
-      path: Of `java`.
+      path: Path of `java`.
     """
     try:
         done = subprocess.run(

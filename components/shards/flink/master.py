@@ -45,7 +45,7 @@ class Master:
         """The answer to `GET path`, as JSON.
 
         Args:
-          path: Such as `/jobs`.
+          path: Path of the request, e.g. `/jobs`.
 
         Raises:
           MasterError: No answer, or one that is not Flink's.

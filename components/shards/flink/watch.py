@@ -41,7 +41,7 @@ _MOVED = ("read-records", "write-records", "read-bytes", "write-bytes")
 
 @dataclasses.dataclass(frozen=True)
 class JobLimits:
-    """How long a job may take.
+    """Time limits of a job.
 
     Attributes:
       timeout: Seconds for one job; None for no limit.
@@ -68,9 +68,9 @@ def wait(
     Args:
       finish: Waits for the job, and raises an exception if it fails; called in a thread
         that is left behind if the job ends unnoticed.
-      connection: Where the job runs. A job of another runner is not watched.
+      connection: Connection to the cluster. A job of another runner is not watched.
       name: The job's name, which no other job has.
-      limits: Of the job.
+      limits: Time limits of the job.
 
     Raises:
       UserError: A limit is exceeded, or the cluster or the job server is gone.

@@ -42,7 +42,7 @@ def own(callback: tf.keras.callbacks.Callback) -> Any:
 
 
 def set_mode(callback: Any, mode: str) -> None:
-    """Sets which values of its metric a monitoring callback takes as better.
+    """Sets whether a monitoring callback takes lower or higher values as better.
 
     May be called at the end of each epoch.
 

@@ -106,8 +106,8 @@ def _without_tables(found: Iterable[Any]) -> list[Any]:
 def weights_kept(model: tf.keras.Model) -> Iterator[None]:
     """Removes weights from a model that it gets inside of the `with` block.
 
-    tf-keras takes each variable that is assigned to an attribute of a model for one of
-    its weights. The attribute stays, and so does its place in checkpoints.
+    tf-keras counts a variable that is assigned to a model's attribute as a weight. The
+    attribute stays, and so does its place in checkpoints.
 
     Args:
       model: A built model of either Keras; of Keras 3 it stays as it is.
@@ -175,7 +175,7 @@ def has_own_call(loss: Any) -> bool:
 
 
 def around(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
-    """A `Loss` that changes the value of another one, after that has combined rows.
+    """A `Loss` that changes another loss's value after that loss has combined rows.
 
     Args:
       loss: A `Loss`.

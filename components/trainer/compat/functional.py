@@ -12,8 +12,8 @@ class Tensor:
 
     Attributes:
       layer: The layer or operation.
-      number: Which of the layer's calls it is, counted over all graphs.
-      place: Which of the call's outputs it is.
+      number: Index of the call among all calls of the layer, in any graph.
+      place: Index of the tensor among the call's outputs.
     """
 
     layer: Any
@@ -27,7 +27,7 @@ class Call:
 
     Attributes:
       layer: The layer or operation.
-      number: Which of the layer's calls it is, counted over all graphs.
+      number: Index of the call among all calls of the layer, in any graph.
       inputs: Tensors that it is called on; empty for the layer of an `Input`.
     """
 

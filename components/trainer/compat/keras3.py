@@ -256,9 +256,9 @@ def _build_from_first_replica(model: Any) -> None:
 def _clip_sum(optimizer: Any) -> None:
     """Has a Keras 3 optimizer clip the sum of the gradients of all replicas.
 
-    It clips the gradients of each replica, and then sums them. Here one replica hands
-    in the clipped sum, and the others nothing: the rows of a sparse gradient must not
-    occur twice, because Adam squares them one by one.
+    Keras clips the gradients of each replica, and then sums them. Here one replica
+    passes the clipped sum, and the others nothing: the rows of a sparse gradient must
+    not occur twice, because Adam squares each row separately.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if not any((inner.clipnorm, inner.global_clipnorm, inner.clipvalue)):

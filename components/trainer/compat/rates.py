@@ -46,7 +46,7 @@ def let_replicas_set_it(model: tf.keras.Model) -> None:
     """Allows a schedule's current rate to be set under CentralStorageStrategy.
 
     tf-keras keeps the rate in a variable that each replica assigns, without an
-    `aggregation`; this strategy then rejects the assignment, the others do not check.
+    `aggregation`. CentralStorageStrategy rejects that; other strategies do not check.
 
     Args:
       model: The compiled model.

@@ -34,10 +34,10 @@ def whole(blocks: Iterator[Packed], limit: int) -> Packed | None:
 def blocks(
     files: tuple[str, ...], spec: Mapping[str, Any], limit: int
 ) -> Iterator[Packed]:
-    """All examples, in blocks that dozens of fit the limit.
+    """All examples, in blocks; dozens of blocks fit the limit.
 
     Raises:
-      UserError: There are none.
+      UserError: There are no examples.
     """
     found = records.ordered(files)
     sizes = [len(record) for record in found.take(16).as_numpy_iterator()]

@@ -92,8 +92,8 @@ class Records:
         """One pass in blocks: records string [n], in its order; first batch int64.
 
         Args:
-          key: int64 [2]; the order of the pass is a function of it.
-          batch_size: Each block has a multiple of it, except the last one.
+          key: int64 [2]; determines the order of the pass.
+          batch_size: Rows of a global batch; each block but the last has a multiple.
           first: int64. The batch to start at; earlier blocks are read and dropped.
           reports: Whether dropped blocks are reported as a heartbeat before the first
             step; only possible in the process that reads.

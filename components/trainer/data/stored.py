@@ -129,8 +129,8 @@ class Stored:
         """One pass in blocks: matrices by type, in the pass's order; first batch int64.
 
         Args:
-          key: int64 [2]; the order of the pass is a function of it.
-          batch_size: Each block has a multiple of it, except the last one.
+          key: int64 [2]; determines the order of the pass.
+          batch_size: Rows of a global batch; each block but the last has a multiple.
           first: int64. The batch to start at.
         """
         batches = self.block_batches(batch_size)

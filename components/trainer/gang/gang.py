@@ -52,7 +52,7 @@ def run(
         `cluster.task` is the task, and TF_CONFIG is set if the cluster has other tasks.
       limits: Time-outs and restarts.
       name: Name of the task in messages if it is the only one.
-      beside: Called several times a second; an exception of it ends the gang.
+      beside: Called several times a second; its exceptions end the gang.
 
     Returns:
       The chief's answer and "restarts".

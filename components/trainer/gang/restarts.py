@@ -17,7 +17,7 @@ class Decision:
 
     Attributes:
       failures: Failures that count, with this one.
-      number: Which restart this is, as people read it: "1 of 3".
+      number: Number of the restart for log lines, e.g. "1 of 3" or "not counted".
       error: The error that ends the training.
     """
 
@@ -45,7 +45,7 @@ class RestartPolicy:
           failed: The failed attempt.
           failures: Earlier failures that count.
           joining: Whether the gang has not yet joined again since the last failure:
-            it just tries once more.
+            then it starts once more, and this failure does not count.
         """
         if failed.failure.permanent and failed.failure.error:
             return Decision(failures, error=failed.failure.error)
@@ -87,7 +87,7 @@ class Restarts:
         """Reports that another attempt follows, in the log and in the live view.
 
         Args:
-          failed: How the last attempt failed.
+          failed: The last attempt.
           joining: See `RestartPolicy.decide`.
 
         Raises:

@@ -48,7 +48,7 @@ _MORE_MEMORY = "use a smaller `batch_size` or model, or a machine with more memo
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """How a task failed.
+    """The failure of a task.
 
     Attributes:
       task: The task's name.

@@ -31,12 +31,12 @@ class Limits:
     """Time-outs in seconds, and the number of restarts.
 
     Attributes:
-      start_timeout: From the start to the first step of each task.
-      stall_timeout: Without a report, after the first step.
-      max_restarts: How often a failed gang is started again.
-      save: From SIGTERM to the end, for saving a checkpoint.
-      farewell: For the other tasks to end after the chief is done.
-      echo: For the original failure to be reported, when a failure looks like its
+      start_timeout: Time from the start to the first step of each task.
+      stall_timeout: Time without a report, after the first step.
+      max_restarts: Number of times that a failed gang is started again.
+      save: Time from SIGTERM to the end, for saving a checkpoint.
+      farewell: Time for the other tasks to end after the chief is done.
+      echo: Time for the original failure to be reported, when a failure looks like its
         consequence.
     """
 

@@ -111,7 +111,7 @@ LAUNCHER = Launcher(
 
 
 class CustomJobs:
-    """Custom jobs, by Vertex AI's API; credentials are Google's default ones.
+    """Custom jobs, by Vertex AI's API with Google's default credentials.
 
     Args:
       settings: `trainer.distribution.vertex` with its values from `vertex`, times in

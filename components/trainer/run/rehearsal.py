@@ -90,8 +90,8 @@ def rehearsed(
 ) -> Iterator[Callable[[], None]]:
     """Rehearses the export inside of the `with` block; yields `Rehearsal.check`.
 
-    Nothing is rehearsed on other hosts than the chief's, which do not export, and for a
-    stock module with `run_fn(fn_args)`, which exports by itself.
+    Only the chief's host rehearses: the others do not export. A stock module with
+    `run_fn(fn_args)` exports by itself: nothing is rehearsed.
 
     Args:
       spec: The training.

@@ -75,7 +75,8 @@ def argument_names(columns: Iterable[str]) -> dict[str, str]:
       columns: Names of columns, any text.
 
     Returns:
-      The column of each name, which is the column's own name where possible.
+      The column by name. The name is the column's own if TensorFlow accepts it, else
+      e.g. `column_0`.
     """
     columns = sorted(columns)
     own = {x for x in columns if _ARGUMENT.fullmatch(x) and x != "self"}

@@ -1,4 +1,4 @@
-"""A task of a job with machines that share only the attempt's folder, a remote one.
+"""A task of a job on machines that share only the attempt's folder in an object store.
 
 The gang meets in copies of the chief's folder. Inputs that TensorFlow cannot open in
 the store are downloaded first, to the same folder on each machine: a parameter server's

@@ -91,8 +91,8 @@ def remove(spec: WorkerSpec, settings: Mapping[str, Any]) -> None:
     """Removes the copies and checkpoints of a training after its model was taken.
 
     Args:
-      spec: As given to `staged`.
-      settings: As given to `staged`.
+      spec: See `staged`.
+      settings: See `staged`.
     """
     place = _place(spec, settings)
     if place is not None:

@@ -310,7 +310,7 @@ def step_of(environ: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _reasons(pod: Any) -> Iterator[tuple[str, str, str]]:
-    """Pod, reason and message of all that keeps a pod from running."""
+    """Pod, reason and message of each problem that keeps a pod from running."""
     name = pod.metadata.name
     for each in pod.status.conditions or ():
         if each.type == "PodScheduled" and each.status == "False":
