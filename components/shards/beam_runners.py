@@ -106,7 +106,7 @@ class Dataflow(BeamEngine):
 def _portable_job(
     engine: Engine, connection: Connection, workers: int | None, *spread: str
 ) -> BeamJob:
-    """A job for a job server that starts our own worker processes."""
+    """A job for a job server that starts `strategos-worker` processes."""
     endpoint = f"--job_endpoint={connection.job_endpoint}"
     shards = [f"--parallelism={workers}"] if workers else []
     arguments = [*_portable(os.environ), endpoint, *spread, *shards]
@@ -120,7 +120,8 @@ def _limits(engine: Engine) -> JobLimits:
 def _check_reachable(endpoint: str) -> None:
     """Rejects an address at which nobody listens: Beam would wait for a month.
 
-    A run on this machine checks that before its first node, a compiled pipeline cannot.
+    A run on this machine checks the address before its first node; a compiled pipeline
+    cannot.
     """
     problem = unreachable(endpoint)
     if problem:
@@ -133,7 +134,7 @@ def _check_reachable(endpoint: str) -> None:
 
 
 def _portable(environ: Mapping[str, str]) -> list[str]:
-    """For a job server that starts our own worker processes.
+    """Options for a job server that starts `strategos-worker` processes.
 
     Workers of Beam's type LOOPBACK or EXTERNAL would listen on all interfaces, for
     anyone.

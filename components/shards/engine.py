@@ -57,7 +57,7 @@ class Engine:
 
     @property
     def helpers(self) -> int:
-        """The most processes that threads may go on in, by memory."""
+        """Number of helper processes that fit the memory, see `helpers.py`."""
         memory = (
             control_groups.memory() * 3 // 4 if self.memory is None else self.memory
         )

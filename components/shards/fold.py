@@ -43,7 +43,7 @@ def fold(
         shards there are: for work that takes less time than its imports and data.
 
     Raises:
-      UserError: The error of `work` for the earliest shard.
+      Exception: Any error of `work` or `merge`, for the earliest shard.
     """
     if engine.runner == "direct":
         from strategos.components.shards import threads

@@ -47,12 +47,12 @@ def fold(
       work: Safe to call in several threads.
       merge: Merges the results of two neighbours; called in this thread.
       threads: Number of threads; 1 for this one.
-      helpers: The most processes that threads may go on in.
+      helpers: Upper bound of the number of helper processes.
       group: Number of neighbours that are merged at a time.
       paced: Whether helpers start only by the pace, not for many shards at once.
 
     Raises:
-      UserError: The error of `work` for the earliest shard.
+      Exception: Any error of `work` or `merge`, for the earliest shard.
     """
     threads = min(threads, len(shards))
     if threads == 1:
@@ -76,7 +76,7 @@ class _Crew(Generic[Shard, Result]):
       work: Called on each shard.
       shards: Number of all shards.
       workers: Number of threads.
-      helpers: The most helpers.
+      helpers: Upper bound of the number of helpers.
       paced: Whether helpers start only by the pace.
 
     Attributes:

@@ -22,8 +22,9 @@ class Operation:
     """Launcher, time-outs, restarts and checkpoints.
 
     The fields are the settings of the same names in `trainer.distribution` and
-    `trainer.checkpoint`, with times in seconds. The configuration describes them and
-    takes its defaults from here.
+    `trainer.checkpoint`, with time-outs in seconds; `checkpoint_every` stays text, e.g.
+    "30s" or "200 steps". The configuration describes them and takes its defaults from
+    here.
 
     Attributes:
       checkpoint_key: Hash of this training's data, settings and code; "" where the

@@ -109,7 +109,10 @@ class _Host:
         return {"job_endpoint": f"127.0.0.1:{port}", "master": address}
 
     def keep(self) -> UserError | None:
-        """Watches the processes until the parent ends; why jobs cannot run any more."""
+        """Watches the processes; returns the error once jobs cannot run any more.
+
+        Returns None when the parent ends, or wants this process to end.
+        """
         with contextlib.suppress(_Ended):
             while not (lost := self._lost()):
                 self._pause(1.0)

@@ -5,8 +5,8 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 - `serving_default`: `examples` string[batch], serialized raw `tf.Example`, to
   `predictions` float32[batch, k] (one key per output of a model with several).
 - `predict`: raw features as dense tensors `[batch, *shape]` to the same. A feature that
-  may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value;
-  `serving_default` takes an example with one of these as that value.
+  may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value; in
+  an example for `serving_default`, each of the three is an ordinary value.
   Absent if a raw feature is nested: sparse or ragged in more than one dimension.
 - `transform_features`: `examples` to the transformed features, including the label.
 

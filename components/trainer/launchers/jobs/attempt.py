@@ -274,7 +274,7 @@ class Attempts:
         return [attempt_at(str(path)) for path in sorted(self._folder.glob("[0-9]*"))]
 
     def is_same(self, attempt: Attempt) -> bool:
-        """Whether an attempt trains the same, apart from where the model is written."""
+        """Whether an attempt is not revoked and trains the same, apart from outputs."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             spec, operation = attempt.request()
             theirs = dataclasses.replace(
