@@ -107,7 +107,7 @@ def find_editions(pattern: str) -> list[Span]:
 
 
 def _folder_remedy(pattern: str) -> str:
-    """A sentence with the pattern to write instead of a folder; "" if it is none."""
+    """A sentence with a pattern to use instead of a folder; "" for other patterns."""
     if is_remote(pattern) or not os.path.isdir(pattern):
         return ""
     known = map(name_of, sorted(os.listdir(pattern)))

@@ -46,7 +46,7 @@ def analyze(
     """Analyzes the examples and writes TFT's graph.
 
     Args:
-      engine: Runs the analysis, by Beam or in this process.
+      engine: Runs the analysis, by Beam or on this machine.
       preprocessing_fn: The user's function.
       files: Files of the raw examples to analyze: files of columns, or TFRecords.
       schema: Schema of the raw examples.

@@ -48,9 +48,7 @@ def explain(error: BaseException, folder: str) -> str:
 
 
 def _meant(error: BaseException) -> str:
-    """A sentence with the nearest name of an unknown attribute, e.g. ". Did you mean
-    `shape`?"; "" if no name is near.
-    """
+    """A sentence with the nearest name of an unknown attribute; "" if none is near."""
     # Some libraries raise one without the name or the object.
     name = getattr(error, "name", None) if isinstance(error, AttributeError) else None
     if not name or (owner := getattr(error, "obj", None)) is None:
