@@ -1,9 +1,9 @@
 """Work on each shard of data, then merge the results: on the engine of the run.
 
 Rows stay inside of `work`, which reads and writes whole Arrow batches; only its small
-result leaves it. Results are merged in a tree whose shape depends on the number of
-shards alone, and in the shards' order. So the outcome depends neither on the engine nor
-on the number of workers, for sketches and float sums too.
+result leaves it. Results are merged in the shards' order, in a tree of a shape that
+depends on the number of shards alone. So the outcome depends neither on the engine nor
+on the number of workers, e.g. for sketches and float sums.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Trainer(base_component.BaseComponent):
             user_module='{"folder": …, "module": "model", "fingerprint": …}',
             label="late",
             settings='{"callbacks": {}}',
-            # what `runtime_parameters` lists for the Trainer:
+            # the Trainer's `runtime_parameters`:
             batch_size=512, epochs=5, seed=1, hyperparameters='{"units": [64, 32]}',
             distribution='{"strategy": "auto"}', warm_start="none",
         )

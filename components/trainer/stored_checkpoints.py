@@ -28,11 +28,11 @@ def complete(url: str) -> set[str]:
 
 
 def upload(folder: str, url: str) -> None:
-    """Copies a checkpoint to an object store, where it is complete at the end.
+    """Copies a checkpoint to an object store; the mark of a complete one comes last.
 
     Args:
       folder: The local folder of the checkpoint.
-      url: Its place.
+      url: URL of the copy.
 
     Raises:
       OSError: The store does not answer, or rejects the request.

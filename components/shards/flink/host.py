@@ -242,7 +242,7 @@ def _logged(jvm: _Jvm, pattern: str) -> str | None:
 
 
 def main() -> None:
-    """Serves the parent whose process id is the first argument."""
+    """Serves the parent process; its process id is the first argument."""
     processes.die_with_parent(int(sys.argv[1]), signal.SIGTERM)
     processes.adopt_orphans()
     with temporary.folder() as folder:

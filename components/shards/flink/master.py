@@ -101,7 +101,7 @@ class Master:
         return -(-total // hosts)
 
     def _check_shuffles(self) -> None:
-        """Rejects a cluster whose network memory is too small for Transform.
+        """Rejects a cluster with too little network memory for Transform.
 
         Each stage of Transform holds `_MIN_BUFFERS` buffers for each task that
         shuffles: without them, Flink restarts the job again and again.

@@ -19,8 +19,8 @@ _opened: dict[Engine, futures.Future[Connection]] = {}
 def connection(engine: Engine) -> Connection:
     """Connects to Flink, at the first call for an engine; see `connected`.
 
-    The connection ends with this process. A run whose nodes are all cached calls
-    nothing, and so starts no cluster.
+    The connection ends with this process. A run with all nodes cached never calls this,
+    and so starts no cluster.
 
     Args:
       engine: Of runner `flink`.

@@ -99,7 +99,7 @@ def build(
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # of many classes, those of HTTP and sockets among them
+    except Exception as error:  # of many classes, e.g. of HTTP and sockets
         raise _unreachable(name, _cause(error)) from error
 
 

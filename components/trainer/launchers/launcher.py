@@ -46,7 +46,7 @@ class Launcher:
         jobs; raises `UserError` where training cannot start from this machine.
       settings: The pydantic model of `trainer.distribution.settings`; `launch` finds
         the values in `Operation.job`. None for no settings.
-      services: Services whose steps may start it, of `kubeflow` and `vertex`.
+      services: `kubeflow`, `vertex` or both, if their steps may start the launcher.
     """
 
     name: str
