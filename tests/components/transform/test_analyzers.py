@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gzip
 import inspect
+import itertools
 from pathlib import Path
 
 import apache_beam as beam
@@ -42,6 +43,7 @@ SCHEMA = text_format.Parse(
     """,
     schema_pb2.Schema(),
 )
+_functions = itertools.count()
 WORDS = [b"a", b"b", b"\xc3\xa9t\xc3\xa9", b"c d", b"", b"line\nend", b"zz"]
 
 
@@ -153,8 +155,23 @@ def _assert_equal(ours, theirs, rows, cut=False):
     assert _described(ours) == _described(theirs)
 
 
+def _scoped(function):
+    """The function, with other names of tables than any earlier one in this process.
+
+    TFT names tables by their place in the graph, and TensorFlow shares a table with all
+    graphs that have its name: those that Beam keeps loaded, too.
+    """
+    scope = f"function_{next(_functions)}"
+
+    def scoped(inputs):
+        with tf.name_scope(scope):
+            return function(inputs)
+
+    return scoped
+
+
 def _loaded(name):
-    return preprocessing.load(str(WORKLOAD), name, "", {})
+    return _scoped(preprocessing.load(str(WORKLOAD), name, "", {}))
 
 
 @pytest.mark.parametrize(
@@ -304,6 +321,7 @@ def _mappers():
 def test_any_composition_of_mappers_gives_what_it_gives_on_beam(
     shards, rows, tmp_path_factory, mapped, places
 ):
+    @_scoped
     def function(inputs):
         outputs = {}
         for number, (name, numbers, text, end, size) in enumerate(mapped):
