@@ -19,14 +19,12 @@ from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
 
 from strategos.components import events
-from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine
 from strategos.components.transform import raw, vocabularies
 from strategos.components.transform.analyzers import operations
-from strategos.components.transform.analyzers.phase import Rows
-from strategos.components.user_code.user_errors import operation_error
+from strategos.components.transform.analyzers.phase import Rows, failed_rows
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -67,11 +65,7 @@ def analyze(
         failed = _FAILED_OPERATION.search(str(error))
         if failed is None:
             raise
-        raise UserError(
-            "`preprocessing_fn` fails on rows that its analyzers need: "
-            f"{operation_error(failed[1])}",
-            remedy="Correct the data, or let `preprocessing_fn` take such rows.",
-        ) from error
+        raise failed_rows(failed[1]) from error
 
 
 def _analyze_here(

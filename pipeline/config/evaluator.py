@@ -198,7 +198,9 @@ def _not_among(
         loc,
         f"a bound on `{name}`, which is not in `evaluator.{key}`",
         expected=", ".join(known),
-        remedy=f"Did you mean `{near}`?" if near else f"Add it to `{key}`.",
+        remedy=f"Did you mean `{near}`, or is that one misspelled?"
+        if near
+        else f"Add it to `{key}`.",
     )
 
 

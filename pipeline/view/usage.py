@@ -51,7 +51,7 @@ def _remedy(message: str) -> str:
         return " `strategos --help` lists the commands."
     option = re.search(r"unrecognized arguments: .*?--([\w-]+)", message)
     if option is None:
-        several = message.startswith("unrecognized") and MAIN_FILE[-5:] in message
+        several = message.startswith("unrecognized") and ".yaml" in message
         return " A command takes one pipeline: name one YAML." if several else ""
     setting = _setting(option[1].replace("-", "_"))
     given = f" A setting is given by `--set {setting}=VALUE`;" if setting else ""

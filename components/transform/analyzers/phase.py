@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,8 +21,6 @@ from strategos.components.transform import raw
 from strategos.components.transform.analyzers.accumulators import Accumulator
 from strategos.components.transform.analyzers.tft_private import Traced
 from strategos.components.user_code.user_errors import operation_error
-
-FAILED_ROWS = "Correct the data, or let `preprocessing_fn` take such rows."
 
 States = dict[str, Any]
 """State of each accumulator by label."""
@@ -70,6 +68,19 @@ def states(
     )
 
 
+def failed_rows(reason: str) -> UserError:
+    """The error of rows that `preprocessing_fn` does not take.
+
+    Args:
+      reason: TensorFlow's message.
+    """
+    return UserError(
+        "`preprocessing_fn` fails on rows that its analyzers need: "
+        f"{operation_error(reason)}",
+        remedy="Correct the data, or let `preprocessing_fn` take such rows.",
+    )
+
+
 def _full(name: str) -> str:
     return name if ":" in name else f"{name}:0"
 
@@ -84,9 +95,8 @@ class _Part:
         self, traced: Traced, needed: list[str], tensors: Mapping[str, Any], folder: str
     ):
         self._traced, self._apply = traced, traced.part(needed, dict(tensors))
-        self._folder = os.path.join(folder, f"part-{id(self)}")
+        self._temporary, self._folder = folder, ""  # saved to, when it is pickled
         self._lock = threading.Lock()
-        self._is_saved = False
 
     def __call__(self, tensors: Sequence[Any]) -> dict[str, np.ndarray]:
         """The values of the analyzers' tensors, by name, of a batch of inputs."""
@@ -94,18 +104,15 @@ class _Part:
         try:
             found = self._apply(*flat)
         except (tf.errors.OpError, ValueError) as error:
-            reason = operation_error(getattr(error, "message", str(error)))
-            raise UserError(
-                f"`preprocessing_fn` fails on rows that its analyzers need: {reason}",
-                remedy=FAILED_ROWS,
-            ) from error
+            raise failed_rows(getattr(error, "message", str(error))) from error
         return {name: np.asarray(value) for name, value in found.items()}
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         with self._lock:
-            if not self._is_saved:
-                self._traced.save_part(self._apply, self._folder)
-                self._is_saved = True
+            if not self._folder:
+                folder = tempfile.mkdtemp(prefix="part-", dir=self._temporary)
+                self._traced.save_part(self._apply, folder)
+                self._folder = folder
         return _LoadedPart, (self._folder,)
 
 

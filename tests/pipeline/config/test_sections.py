@@ -149,7 +149,7 @@ def test_a_config_needs_no_file():
         (
             "evaluator.bounds.auc.slices.carier={at_least: 1}",
             "evaluator.bounds.auc.slices.carier",
-            "Did you mean `carrier`?",
+            "Did you mean `carrier`, or",
         ),
         (
             "evaluator.bounds.auc.at_most=0.1",
