@@ -47,25 +47,27 @@ class Status:
     changed: int
 
 
-def open_binary(path: str) -> BinaryIO:
+def open_binary(path: str, *, patient: bool = False) -> BinaryIO:
     """Opens a file for reading.
 
     Args:
       path: A path or URL.
+      patient: As for `connect`.
 
     Raises:
       OSError: It cannot be opened.
     """
     if not filesystems.is_remote(path):
         return open(path, "rb")
-    return io.BufferedReader(open_arrow(path), _BUFFER)
+    return io.BufferedReader(open_arrow(path, patient=patient), _BUFFER)
 
 
-def open_arrow(path: str) -> pa.NativeFile:
+def open_arrow(path: str, *, patient: bool = False) -> pa.NativeFile:
     """Opens a file for Arrow's readers, which may read it at any place.
 
     Args:
       path: A path or URL.
+      patient: As for `connect`.
 
     Raises:
       OSError: It cannot be opened.
@@ -75,7 +77,7 @@ def open_arrow(path: str) -> pa.NativeFile:
     if not filesystems.is_remote(path):
         return pa.OSFile(path)
     with errors_of(path):
-        return connect(path).open_input_file(path_of(path))
+        return connect(path, patient=patient).open_input_file(path_of(path))
 
 
 def read(path: str, *, patient: bool = False) -> bytes:

@@ -126,7 +126,7 @@ def read(files: Iterable[str]) -> Iterator[pa.RecordBatch]:
       files: Files of the same artifact.
     """
     for file in files:
-        for batch in streams.batches(fileio.open(file, "rb")):
+        for batch in streams.batches(file):
             yield _decoded(batch)
 
 
@@ -138,9 +138,7 @@ def read_rows(files: Iterable[str], rows: int) -> Iterator[Rows]:
       rows: Least number of rows at a time. The last may be fewer, and so may rows with
         long values.
     """
-    stored = (
-        batch for file in files for batch in streams.batches(fileio.open(file, "rb"))
-    )
+    stored = (batch for file in files for batch in streams.batches(file))
     for some in groups(stored, rows, _READ_BYTES):
         found = Rows(some)
         some.clear()
@@ -191,7 +189,7 @@ class StoredBatch:
         """The rows with the types that decoded tf.Examples have; see `columns.read`."""
         if self._content is None:
             file, position = self._place
-            self._content = streams.message_at(fileio.open(file, "rb"), position)
+            self._content = streams.message_at(file, position)
         schema, message = self._content
         return _decoded(pa.ipc.read_record_batch(message, schema))
 
@@ -202,8 +200,7 @@ def stored_batches(file: str) -> Iterator[StoredBatch]:
     Args:
       file: File of columns.
     """
-    opened = fileio.open(file, "rb")
-    for position, schema, message in streams.messages(opened):
+    for position, schema, message in streams.messages(file):
         yield StoredBatch(file, position, message.body.size, (schema, message))
 
 

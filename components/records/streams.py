@@ -17,6 +17,7 @@ import google_crc32c
 import pyarrow as pa
 
 from strategos.components.errors import UserError
+from strategos.components.files import storage
 from strategos.components.records.counts import REMEDY
 
 SUFFIX = ".arrow"
@@ -34,26 +35,26 @@ def folder(split: str) -> str:
     return f"Columns-{split}"
 
 
-def batches(file: Any) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of a file of columns, and closes it.
+def batches(file: str) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of a file of columns.
 
     Args:
-      file: Opened to read bytes, by TFX or TensorFlow.
+      file: A path or URL.
     """
-    with File(file).expecting_sums() as source, pa.ipc.open_stream(source) as stream:
+    with _opened(file) as source, pa.ipc.open_stream(source) as stream:
         yield from stream
 
 
-def messages(file: Any) -> Iterator[tuple[int, pa.Schema, pa.ipc.Message]]:
-    """Yields the batches of a file of columns as they are stored, and closes it.
+def messages(file: str) -> Iterator[tuple[int, pa.Schema, pa.ipc.Message]]:
+    """Yields the batches of a file of columns as they are stored.
 
     Args:
-      file: Opened to read bytes, by TFX or TensorFlow.
+      file: A path or URL.
 
     Yields:
       The position of the batch in the file in bytes, its schema, and the batch.
     """
-    with File(file).expecting_sums() as source:
+    with _opened(file) as source:
         reader = pa.ipc.MessageReader.open_stream(source)
         schema = _schema(reader.read_next_message())
         position = source.position
@@ -62,18 +63,25 @@ def messages(file: Any) -> Iterator[tuple[int, pa.Schema, pa.ipc.Message]]:
             position = source.position
 
 
-def message_at(file: Any, position: int) -> tuple[pa.Schema, pa.ipc.Message]:
-    """The schema of a file of columns, and a batch as it is stored; closes the file.
+def message_at(file: str, position: int) -> tuple[pa.Schema, pa.ipc.Message]:
+    """The schema of a file of columns, and a batch as it is stored.
 
     Args:
-      file: Opened to read bytes, by TFX or TensorFlow.
+      file: A path or URL.
       position: From `messages`.
     """
-    with File(file).expecting_sums() as source:
+    with _opened(file) as source:
         reader = pa.ipc.MessageReader.open_stream(source)  # reads nothing in advance
         schema = _schema(reader.read_next_message())
         source.go_to(position)
         return schema, reader.read_next_message()
+
+
+def _opened(file: str) -> File:
+    # Arrow cannot go to the end of an object on Cloud Storage to learn its size.
+    (status,) = storage.statuses([file])
+    opened = storage.open_binary(file, patient=True)
+    return File(opened, name=file).expecting_sums(status.size)
 
 
 def _schema(message: pa.ipc.Message) -> pa.Schema:
@@ -81,28 +89,31 @@ def _schema(message: pa.ipc.Message) -> pa.Schema:
 
 
 class File(io.RawIOBase):
-    """A file of any file system that TFX or TensorFlow knows, as Arrow needs it.
+    """A file of columns as Arrow needs it, on this machine or in an object store.
 
     Args:
       file: Opened to read or to write bytes.
       schema: Schema of the batches to write; it has its own checksum.
+      name: Path or URL, for messages.
 
     Attributes:
       position: Number of bytes read or written.
     """
 
-    def __init__(self, file: Any, schema: pa.Schema | None = None):
-        self._file = file
+    def __init__(self, file: Any, schema: pa.Schema | None = None, name: str = ""):
+        self._file, self._name = file, name
         self._schema_end = schema.serialize().size if schema else None
         self.position = self._crc = 0
         self._sums: dict[int, int] = {}
         self._ends: list[int] = []
         self._ready = memoryview(b"")
 
-    def expecting_sums(self) -> File:
-        """Compares bytes read with the checksums at the end of the file, if any."""
-        self._file.seek(0, 2)
-        size = self._file.tell()
+    def expecting_sums(self, size: int) -> File:
+        """Compares bytes read with the checksums at the end of the file, if any.
+
+        Args:
+          size: Bytes of the file.
+        """
         self._file.seek(max(0, size - _END.size))
         end = self._file.read(_END.size)
         if end[-len(_MAGIC) :] == _MAGIC:
@@ -160,10 +171,9 @@ class File(io.RawIOBase):
         end = self._ends[following]
         content = self._file.read(end - self.position)
         if google_crc32c.value(content) != self._sums[end]:
-            name = getattr(self._file, "name", "a file of columns")
             raise UserError(
-                f"{name} is damaged: bytes {self.position:,} to {end:,} are not those "
-                "that were written",
+                f"{self._name} is damaged: bytes {self.position:,} to {end:,} are not "
+                "those that were written",
                 remedy=REMEDY,
             )
         return content

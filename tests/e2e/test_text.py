@@ -31,7 +31,7 @@ def _write_reviews(path) -> None:
 def columns_of(examples, split):
     """The raw rows of a split, by column."""
     files = sorted((examples / streams.folder(split)).iterdir())
-    batches = [batch for file in files for batch in streams.batches(file.open("rb"))]
+    batches = [batch for file in files for batch in streams.batches(str(file))]
     return pa.Table.from_batches(batches).to_pydict()
 
 

@@ -55,7 +55,7 @@ def blocks(
       widths: Number of values of each feature, by type and name.
     """
     for file in files:
-        for batch in streams.batches(tf.io.gfile.GFile(file, "rb")):
+        for batch in streams.batches(file):
             yield {kind: _matrix(batch, kind, of) for kind, of in widths.items()}
         heartbeat.current().alive()
 
