@@ -28,7 +28,7 @@ from strategos.components.trainer.cluster import strategy
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import autograph, keras3, rates
 from strategos.components.trainer.data import dataset
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.synchronous import Training
 from strategos.components.trainer.model import workload
 from strategos.components.trainer.model.replicas import uneven_batches
@@ -163,7 +163,7 @@ class Trained:
     def _weights(self, spec: WorkerSpec, facts: Cell, path: str) -> list[np.ndarray]:
         model, features = self._rebuilt(spec, facts, by_hand=False)
         model(features, training=False)
-        checkpoints.read_weights(model, path)
+        saved_weights.read(model, path)
         return [np.asarray(w, np.float64) for w in model.get_weights()]
 
     def _rebuilt(

@@ -11,11 +11,11 @@ from strategos.components.trainer.compat import keras_names
 from strategos.components.trainer.data.dataset import Split
 from strategos.components.trainer.loop import (
     callbacks,
-    checkpoints,
     parameter_server,
     update_lock,
 )
-from strategos.components.trainer.loop.checkpointing import Keeper
+from strategos.components.trainer.loop.checkpoint_callback import Keeper
+from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.synchronous import Training
 from strategos.components.trainer.model.comparison import answers, structure
 
@@ -78,6 +78,6 @@ class AsyncTraining(Training):
 
     def _write(self, model: tf.keras.Model, path: str) -> None:
         self._ordinary.set_weights(model.get_weights())
-        checkpoints.write_weights(self._ordinary, path)
+        saved_weights.write(self._ordinary, path)
         structure.write(self._ordinary, path)
         answers.write(self._ordinary, self._sample(), None, path)

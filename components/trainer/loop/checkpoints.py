@@ -1,7 +1,8 @@
-"""Writes and reads checkpoints of a training run, and the weights for the export.
+"""The folder of a training's checkpoints: writes, finds and removes them.
 
 Variables are written and read by structure (`tf.train.Checkpoint`), so that writer and
-reader may build the model under different strategies.
+reader may build the model under different strategies. `checkpoint_callback` decides
+when.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,13 +22,10 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError, required
-from strategos.components.files import storage
-from strategos.components.trainer.compat import compiled, partitioned_variables
+from strategos.components.files import places, storage
+from strategos.components.trainer import remote_checkpoints
 from strategos.components.trainer.loop.state import stored_variables
-from strategos.components.trainer.loop.warm_start import weights as earlier
-from strategos.components.trainer.model.tables.relations import Tables
 from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
-from strategos.components.wording import abridged, first, quoted
 
 _ARRAYS = "arrays.npz"
 _NAME = re.compile(r"step-(\d{10})/?")
@@ -174,145 +173,53 @@ class Checkpoints:
         )
 
 
+class CopiedCheckpoints(Checkpoints):
+    """Checkpoints in an object store that TensorFlow cannot open.
+
+    Writes each checkpoint to a local folder and uploads it from there. All
+    workers of a gang download the checkpoint from which they resume.
+
+    Args:
+      folder: URL of the checkpoints' folder, e.g. `s3://bucket/run/checkpoints`.
+      keep: Number of checkpoints to keep, the newest ones.
+      is_chief: Whether this process uploads its copy.
+    """
+
+    def __init__(self, folder: str, *, keep: int, is_chief: bool):
+        super().__init__(folder, keep=keep, is_chief=is_chief)
+        self._copy: tempfile.TemporaryDirectory | None = None
+
+    def steps(self) -> list[int]:
+        """Steps of the complete checkpoints, ascending."""
+        return sorted(map(step_of, remote_checkpoints.complete(self._folder)))
+
+    def _begun(self) -> list[int]:
+        found = places.at(self._folder).glob("step-*")
+        return sorted(step_of(each.name) for each in found)
+
+    def _remove(self, step: int) -> None:
+        places.remove(places.at(self._path(step)))
+
+    def _readable(self, step: int) -> str:
+        """Downloads a checkpoint; keeps the copy until the next checkpoint is written.
+
+        TensorFlow reads the values of variables that do not exist yet later, when the
+        first step creates them.
+        """
+        self._copy = tempfile.TemporaryDirectory(prefix="checkpoint-")
+        storage.get(self._path(step), self._copy.name)
+        return self._copy.name
+
+    @contextlib.contextmanager
+    def _written_to(self, step: int) -> Iterator[str]:
+        self._copy = None
+        with tempfile.TemporaryDirectory(prefix="copy-") as aside:
+            with self._no_space_reported(step, os.path.dirname(aside)):
+                yield aside
+            if self.is_chief:
+                remote_checkpoints.upload(aside, self._path(step))
+
+
 def step_of(name: str) -> int:
     """The step of a checkpoint, from the name of its folder."""
     return int(required(_NAME.fullmatch(name))[1])
-
-
-def restore(part: Any, path: str, *, is_chief: bool = True) -> list[str]:
-    """Reads the variables of one part of a checkpoint.
-
-    Variables that an optimizer or metric has not created yet are read on creation.
-
-    Args:
-      part: An object with variables, built like the saved one.
-      path: The checkpoint's `path` and the part's name, e.g. `…/step-0000000200/model`.
-      is_chief: Whether this task's first replica gets the totals of all replicas.
-
-    Returns:
-      Names of the model's variables that the files lack.
-    """
-    return stored_variables.read(part, path, is_chief=is_chief)
-
-
-def write_weights(model: tf.keras.Model, path: str) -> None:
-    """Writes the model's weights and their shapes.
-
-    Args:
-      model: A built model.
-      path: Prefix of the files.
-
-    Raises:
-      UserError: A variable of the model cannot be written.
-    """
-    stored_variables.write_weights(model, path)
-    held = stored_variables.held_weights(model, path)
-    keys = {id(variable): key for variable, key in held}
-    groups = partitioned_variables.tables(compiled.variables(model))
-    described = [
-        [*facts, keys.get(id(table[0]))]
-        for facts, table in zip(shapes(model), groups, strict=True)
-    ]
-    with gfile.GFile(f"{path}.json", "w") as file:
-        file.write(json.dumps(described))
-
-
-def read_weights(model: tf.keras.Model, path: str) -> None:
-    """Reads files of `write_weights` into a built model.
-
-    Args:
-      model: A built model.
-      path: Prefix of the files.
-
-    Raises:
-      UserError: The model differs from the written one, or lacks values in the files.
-    """
-    differing = differences(shapes(model), _written_shapes(path))
-    if differing:
-        raise UserError(
-            "`build_model` built another model the second time than the first: "
-            f"{differing}. It must depend on nothing but its context."
-        )
-    missing = stored_variables.read_weights(model, path)
-    if missing:
-        raise UserError(
-            f"{path} has no values for {abridged(quoted(missing), 3)}, variables "
-            "of the model that `build_model` makes: its layers must hold them in the "
-            "same attributes each time it is called."
-        )
-
-
-def warm_start(
-    model: tf.keras.Model,
-    path: str,
-    tables: Tables | None = None,
-    *,
-    is_chief: bool = True,
-) -> set[int]:
-    """Reads the weights of an earlier model; optimizer and seeds keep their state.
-
-    Args:
-      model: A built model.
-      path: Prefix of the earlier model's files, see `write_weights`.
-      tables: The meaning of the rows of the model's tables; None if unknown.
-      is_chief: Whether this task's first replica gets the totals of all replicas.
-
-    Returns:
-      Indices of tables that may differ in size from the earlier model's.
-
-    Raises:
-      UserError: The weights do not fit the model, or do not exist.
-    """
-    try:
-        written = _written_shapes(path)
-    except tf.errors.NotFoundError:
-        raise UserError(
-            f"{path}.json does not exist: the weights to start from are gone",
-            key="trainer.warm_start",
-            remedy="Name the folder of another model, or set `warm_start: null` to "
-            "begin anew.",
-        ) from None
-    return earlier.read(model, path, shapes(model), written, tables, is_chief=is_chief)
-
-
-def _written_shapes(path: str) -> list[list[Any]]:
-    with gfile.GFile(f"{path}.json") as file:
-        return json.loads(file.read())
-
-
-def shapes(model: tf.keras.Model) -> list[list[Any]]:
-    """`[name, shape, dtype]` of each table of the model's variables; JSON-able."""
-    return [
-        [
-            getattr(table[0], "path", None) or partitioned_variables.name(table),
-            partitioned_variables.shape(table),
-            tf.as_dtype(table[0].dtype).name,
-        ]
-        for table in partitioned_variables.tables(compiled.variables(model))
-    ]
-
-
-def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> str:
-    """Describes differences between the variables of two models; "" if there are none.
-
-    Names are ignored: Keras numbers unnamed layers per process, e.g. `dense_3`.
-
-    Args:
-      ours: `shapes` of one model.
-      theirs: `shapes` of the other.
-    """
-    if [x[1:3] for x in ours] == [x[1:3] for x in theirs]:
-        return ""
-    found = [
-        f"{_shown(mine)} here, {_shown(other)} there"
-        for mine, other in zip(ours, theirs, strict=False)
-        if mine[1:3] != other[1:3]
-    ]
-    found += [f"{_shown(mine)} only here" for mine in ours[len(theirs) :]]
-    found += [f"{_shown(other)} only there" for other in theirs[len(ours) :]]
-    return "; ".join(first(found, 3))
-
-
-def _shown(variable: list[Any]) -> str:
-    name, shape, dtype = variable[:3]
-    return f"{name} {dtype}{shape}"

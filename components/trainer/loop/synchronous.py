@@ -28,9 +28,9 @@ from strategos.components.trainer.compat import (
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import callbacks, checkpoints, custom_loop, fit
-from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
-from strategos.components.trainer.loop.copied_checkpoints import CopiedCheckpoints
+from strategos.components.trainer.loop import callbacks, custom_loop, fit
+from strategos.components.trainer.loop.checkpoint_callback import Cadence, Keeper
+from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import (
     EvaluatedWeights,
@@ -38,6 +38,8 @@ from strategos.components.trainer.loop.progress import (
     Recorder,
     TerminateOnNaN,
 )
+from strategos.components.trainer.loop.state import saved_weights
+from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model import (
     effects,
     learning_rate,
@@ -186,7 +188,7 @@ class Training:
         features, _ = self._evaluated.sample(relations.ROWS)
         context = self._context
         tables = relations.find(model, features, context.ids, context.label)
-        moved = checkpoints.warm_start(model, path, tables, is_chief=context.is_chief)
+        moved = earlier_weights.read(model, path, tables, is_chief=context.is_chief)
         structure.check_warm_start(model, path, resized=bool(moved))
 
     def _built(self) -> tuple[tf.keras.Model, Any]:
@@ -328,7 +330,7 @@ class Training:
         return dataset.distributed(self._strategy, feed)
 
     def _write(self, model: tf.keras.Model, path: str) -> None:
-        checkpoints.write_weights(model, path)
+        saved_weights.write(model, path)
         structure.write(model, path)
         answers.write(model, self._sample(), self._strategy, path)
 
@@ -339,7 +341,7 @@ class Training:
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
         folder = self._spec.checkpoint_dir
         copied = filesystems.needs_copies(folder)
-        store = (CopiedCheckpoints if copied else checkpoints.Checkpoints)(
+        store = (CopiedCheckpoints if copied else Checkpoints)(
             folder,
             keep=self._operation.checkpoint_keep,
             is_chief=self._context.is_chief,

@@ -16,7 +16,7 @@ from strategos.components.trainer.data import dataset
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop import parameter_server
 from strategos.components.trainer.loop.asynchronous import AsyncTraining
-from strategos.components.trainer.loop.checkpoints import read_weights
+from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.synchronous import Training, configure_step
 from strategos.components.trainer.model import out_of_memory, workload
 from strategos.components.trainer.model.comparison import answers, structure
@@ -146,7 +146,7 @@ def _rebuilt(
     features, _ = evaluation.sample(1)
     with code.blamed("the model fails on the first row of the evaluation split"):
         model(keras3.taken(model, features), training=False)
-    read_weights(model, weights)
+    saved_weights.read(model, weights)
     written = structure.read(weights)
     structure.check(structure.of(model), written, "for the export", "for the training")
     return model

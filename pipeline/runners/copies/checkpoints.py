@@ -14,7 +14,7 @@ from pathlib import Path
 
 from strategos.components.errors import UserError
 from strategos.components.files import commit, object_stores, storage, trees
-from strategos.components.trainer import finished, stored_checkpoints
+from strategos.components.trainer import finished, remote_checkpoints
 from strategos.components.trainer.spec import CHECKPOINT_MARK
 
 _LOOK_SECONDS = 1.0
@@ -33,7 +33,7 @@ def following(folder: Path, url: str) -> Iterator[None]:
       UserError: The object store cannot be read.
     """
     with object_stores.problems_of(url, "run.root", "read"):
-        known = stored_checkpoints.complete(url)
+        known = remote_checkpoints.complete(url)
     newest = max(known, default="")
     is_finished = (folder / finished.MARK).exists()
     if not is_finished and newest > max(_complete_in(folder), default=""):
@@ -65,7 +65,7 @@ def _update(folder: Path, url: str, known: set[str]) -> None:
     here = _complete_in(folder)
     for name in sorted(here - known):
         with object_stores.problems_of(url, "run.root", "written"):
-            stored_checkpoints.upload(str(folder / name), f"{url}/{name}")
+            remote_checkpoints.upload(str(folder / name), f"{url}/{name}")
         known.add(name)
     for name in sorted(known - here) if here else ():
         trees.remove(f"{url}/{name}")

@@ -36,7 +36,7 @@ def write(part: Any, path: str) -> None:
     _write(_whole(part), path, _saved(part))
 
 
-def read(part: Any, path: str, *, is_chief: bool) -> list[str]:
+def read(part: Any, path: str, *, is_chief: bool = True) -> list[str]:
     """Reads files of `write`.
 
     Variables that an optimizer or metric has not created yet are read on creation.

@@ -10,7 +10,7 @@ import pytest
 
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.launchers import local
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.model import workload
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
@@ -158,7 +158,7 @@ def test_the_served_model_answers_raw_rows_as_the_trained_one(trained, reviews):
     spec, _ = trained
     split = workload.split(spec, spec.eval_files)
     model = UserModule(spec).build_model(workload.context(spec, ROWS, 1))
-    checkpoints.read_weights(model, f"{spec.model_dir}/Format-Weights/weights")
+    saved_weights.read(model, f"{spec.model_dir}/Format-Weights/weights")
     features, label = split.sample(EVALUATED)
     expected = model(features, training=False)
     served = tf.saved_model.load(f"{spec.model_dir}/Format-Serving")

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.callbacks import BestWeights, Hooks
-from strategos.components.trainer.loop.checkpointing import Cadence, Keeper
-from strategos.components.trainer.loop.checkpoints import Checkpoints
-from strategos.components.trainer.loop.copied_checkpoints import CopiedCheckpoints
+from strategos.components.trainer.loop.checkpoint_callback import Cadence, Keeper
+from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import Recorder
+from strategos.components.trainer.loop.state import saved_weights, stored_variables
+from strategos.components.trainer.loop.warm_start import earlier_weights
 
 
 def _model(units=3):
@@ -45,7 +45,7 @@ def test_a_checkpoint_gives_back_variables_state_and_arrays(tmp_path):
     model.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
     _save(store, 7, model)
     found, other = store.find(7), _model()
-    checkpoints.restore(other, f"{found.path}/model")
+    stored_variables.read(other, f"{found.path}/model")
     assert found.state["patience"] == 7
     np.testing.assert_array_equal(found.arrays["best/0"], np.arange(7))
     for mine, theirs in zip(other.variables, model.variables, strict=True):
@@ -90,7 +90,7 @@ def test_object_store_that_tensorflow_cannot_open_has_the_same(bucket, bucket_cl
     assert store().steps() == [20, 300]
     worker, other = store(is_chief=False), _model()
     found = worker.find(300)
-    checkpoints.restore(other, f"{found.path}/model")
+    stored_variables.read(other, f"{found.path}/model")
     assert found.state["patience"] == 300
     np.testing.assert_array_equal(found.arrays["best/0"], np.arange(300))
     for mine, theirs in zip(other.variables, model.variables, strict=True):
@@ -135,10 +135,10 @@ def test_a_full_disk_is_reported_and_the_earlier_checkpoint_stays(small_disk):
 
 def test_weights_of_another_model_are_rejected_with_the_difference(tmp_path):
     path = str(tmp_path / "weights")
-    checkpoints.write_weights(_model(3), path)
+    saved_weights.write(_model(3), path)
     message = r"dense/kernel:0 float32\[2, 4\] here, .*\[2, 3\] there; dense/bias"
     with pytest.raises(UserError, match=message):
-        checkpoints.warm_start(_model(4), path)
+        earlier_weights.read(_model(4), path)
 
 
 def _of_keras3(rate):
@@ -189,9 +189,9 @@ def _functional(rate):
 def test_a_warm_start_takes_the_weights_and_nothing_of_the_optimizers(tmp_path, make):
     path, trained, new = str(tmp_path / "weights"), make(0.5), make(0.01)
     trained.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
-    checkpoints.write_weights(trained, path)
+    saved_weights.write(trained, path)
     assert not [name for name, _ in tf.train.list_variables(path) if "optim" in name]
-    checkpoints.warm_start(new, path)
+    earlier_weights.read(new, path)
     for mine, theirs in zip(new.weights, trained.weights, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     fresh = make(0.01)

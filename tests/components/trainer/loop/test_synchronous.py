@@ -205,14 +205,14 @@ def test_serving_takes_raw_examples_and_gives_the_weights_predictions(
 ):
     import numpy as np
 
-    from strategos.components.trainer.loop import checkpoints
+    from strategos.components.trainer.loop.state import saved_weights
     from strategos.components.trainer.model import workload
     from strategos.components.trainer.model.user_module import UserModule
 
     spec = make_spec()
     split = workload.split(spec, spec.eval_files)
     model = UserModule(spec).build_model(workload.context(spec, 1000, 1))
-    checkpoints.read_weights(model, str(trained.model / "Format-Weights" / "weights"))
+    saved_weights.read(model, str(trained.model / "Format-Weights" / "weights"))
     expected = model(split.sample(300)[0], training=False).numpy()
     answer = served.signatures["serving_default"](raw)
     assert list(answer) == ["predictions"]

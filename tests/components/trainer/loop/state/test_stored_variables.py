@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.loop import checkpoints
-from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.loop.state import saved_weights, stored_variables
+from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model.comparison import structure
 
 ROWS = np.random.default_rng(1).normal(size=(8, 4)).astype("float32")
@@ -107,9 +108,9 @@ def _assert_equal(found, wanted):
 
 def test_an_export_reads_the_weights_that_were_trained(tmp_path, make):
     trained, path = make(3), str(tmp_path / "weights")
-    checkpoints.write_weights(trained, path)
+    saved_weights.write(trained, path)
     exported = make()
-    checkpoints.read_weights(exported, path)
+    saved_weights.read(exported, path)
     _assert_equal(exported.variables, trained.variables)
 
 
@@ -118,7 +119,7 @@ def test_a_resumed_model_goes_on_with_equal_digits(tmp_path, make):
     undisturbed = make(3)
     store.save(3, {"model": undisturbed}, {}, {})
     resumed = make()
-    assert checkpoints.restore(resumed, f"{store.find(3).path}/model") == []
+    assert stored_variables.read(resumed, f"{store.find(3).path}/model") == []
     for model in (undisturbed, resumed):
         model.train_on_batch(ROWS, LABELS)
     _assert_equal(resumed.variables, undisturbed.variables)
@@ -130,8 +131,8 @@ def test_a_warm_start_takes_weights_but_not_random_states(tmp_path, make):
     weights = {id(x) for x in new.weights}
     states = [x for x in new.variables if id(x) not in weights]
     before = _values(states)
-    checkpoints.write_weights(trained, path)
-    checkpoints.warm_start(new, path)
+    saved_weights.write(trained, path)
+    earlier_weights.read(new, path)
     _assert_equal(new.weights, trained.weights)
     _assert_equal(states, before)
 
@@ -145,7 +146,7 @@ def test_variables_that_users_keep_in_a_list_resume_too(tmp_path):
     models[0].counters[1].assign(7)
     store = checkpoints.Checkpoints(str(tmp_path), keep=1, is_chief=True)
     store.save(1, {"model": models[0]}, {}, {})
-    checkpoints.restore(models[1], f"{store.find(1).path}/model")
+    stored_variables.read(models[1], f"{store.find(1).path}/model")
     assert [float(x) for x in models[1].counters] == [0.5, 7.0]
 
 
@@ -155,7 +156,7 @@ def _write_as_fecbd19(model, path):
     kept = {name: x for name, x in parts.items() if name != "optimizer"}
     tf.train.Checkpoint(model=tf.train.Checkpoint(**kept)).write(path)
     with open(f"{path}.json", "w") as file:
-        json.dump(checkpoints.shapes(model), file)
+        json.dump(saved_weights.shapes(model), file)
 
 
 @pytest.mark.parametrize("name", ["layers", "weights", "cells", "subclassed"])
@@ -166,7 +167,7 @@ def test_an_older_file_without_all_weights_is_rejected(tmp_path, name):
     path = str(tmp_path / "weights")
     _write_as_fecbd19(models[0], path)
     with pytest.raises(UserError, match=r"no values for `.*(kernel|factor).*earlier"):
-        checkpoints.warm_start(models[1], path)
+        earlier_weights.read(models[1], path)
 
 
 def _plain(package):
@@ -184,7 +185,7 @@ def test_an_older_file_with_all_weights_starts_a_training(tmp_path, package):
     old, new, path = _plain(package), _plain(package), str(tmp_path / "weights")
     old.train_on_batch(ROWS, LABELS)
     _write_as_fecbd19(old, path)
-    checkpoints.warm_start(new, path)
+    earlier_weights.read(new, path)
     _assert_equal(new.weights, old.weights)
 
 
@@ -192,7 +193,7 @@ def test_an_older_checkpoint_of_tf_keras_resumes(tmp_path):
     old, new, path = _plain(tf.keras), _plain(tf.keras), str(tmp_path / "model")
     old.train_on_batch(ROWS, LABELS)
     tf.train.Checkpoint(part=old).write(path)
-    assert checkpoints.restore(new, path) == []
+    assert stored_variables.read(new, path) == []
     _assert_equal(new.variables, old.variables)
     _assert_equal(new.optimizer.variables, old.optimizer.variables)
 
@@ -200,7 +201,7 @@ def test_an_older_checkpoint_of_tf_keras_resumes(tmp_path):
 def test_an_older_checkpoint_without_random_states_is_named(tmp_path):
     old, new, path = _plain(keras), _plain(keras), str(tmp_path / "model")
     tf.train.Checkpoint(part=old).write(path)
-    (missing,) = checkpoints.restore(new, path)
+    (missing,) = stored_variables.read(new, path)
     assert "seed_generator" in missing
 
 
@@ -252,8 +253,8 @@ def test_layers_in_dicts_with_numbers_and_changed_lists_are_written(tmp_path, ch
 
     trained, new, resumed = make(), make(), make()
     trained.fit(ROWS, LABELS, verbose=0)
-    checkpoints.write_weights(trained, f"{tmp_path}/weights")
-    checkpoints.read_weights(new, f"{tmp_path}/weights")
+    saved_weights.write(trained, f"{tmp_path}/weights")
+    saved_weights.read(new, f"{tmp_path}/weights")
     np.testing.assert_array_equal(new.predict(ROWS), trained.predict(ROWS))
     stored_variables.write(trained, f"{tmp_path}/part")
     assert stored_variables.read(resumed, f"{tmp_path}/part", is_chief=True) == []
@@ -272,8 +273,8 @@ def test_a_model_with_an_adapted_vocabulary_is_written(tmp_path):
 
     rows = tf.constant([["a b"], ["c c"], ["d"]])
     written, new = make(), make()
-    checkpoints.write_weights(written, f"{tmp_path}/weights")
-    checkpoints.read_weights(new, f"{tmp_path}/weights")
+    saved_weights.write(written, f"{tmp_path}/weights")
+    saved_weights.read(new, f"{tmp_path}/weights")
     np.testing.assert_array_equal(new(rows), written(rows))
     assert structure.difference(structure.of(new), structure.of(written)) == ""
 
@@ -284,8 +285,8 @@ def test_weights_that_no_attribute_has_are_exported_too(tmp_path):
         return tf.keras.Model(inputs, Hidden()(inputs))
 
     trained, exported, path = made(), made(), str(tmp_path / "weights")
-    checkpoints.write_weights(trained, path)
-    checkpoints.read_weights(exported, path)
+    saved_weights.write(trained, path)
+    saved_weights.read(exported, path)
     _assert_equal(exported.variables, trained.variables)
 
 
@@ -329,7 +330,7 @@ with strategy.scope():
     store.save(1, {"metrics": module}, {}, {})
     found.append([x.read_value().numpy().tolist() for x in module.values])
     module = made()
-    checkpoints.restore(
+    stored_variables.read(
         module, f"{folder}/step-0000000001/metrics", is_chief=not index)
     found.append([x.read_value().numpy().tolist() for x in module.values])
     strategy.run(add)

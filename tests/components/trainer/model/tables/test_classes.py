@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.state import saved_weights
+from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model.tables import record, relations
 from strategos.components.transformed.feature_ids import FeatureIds
 
@@ -55,10 +56,10 @@ def _start(tmp_path, package, make):
         if entries is BEFORE:
             numbers = np.random.default_rng(1)
             model.set_weights([numbers.normal(size=w.shape) for w in model.weights])
-            checkpoints.write_weights(model, path)
+            saved_weights.write(model, path)
             record.write(tables, path)
     fresh = [np.array(x) for x in models[1].get_weights()]
-    checkpoints.warm_start(models[1], path, tables=tables)
+    earlier_weights.read(models[1], path, tables=tables)
     return (*models, fresh)
 
 

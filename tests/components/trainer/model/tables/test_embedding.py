@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.state import saved_weights
+from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model import workload as loaded
 from strategos.components.trainer.model.tables import record, relations
 from strategos.components.trainer.model.tables.relations import Relation
@@ -61,9 +62,9 @@ def test_rows_move_with_entries_though_the_model_cannot_be_traced(
     ]
     assert found[0].relations == [[Relation("carrier", 0, 0, 0, 4)]]
     assert found[1].relations == [[Relation("carrier", 0, 0, 0, 5)]]
-    checkpoints.write_weights(old, path)
+    saved_weights.write(old, path)
     record.write(found[0], path)
-    checkpoints.warm_start(new, path, tables=found[1])
+    earlier_weights.read(new, path, tables=found[1])
     before, after = (context.vocabulary("carrier") for context in contexts)
     mine, other = new.get_weights()[0], old.get_weights()[0]
     for entry in before:

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.state import saved_weights
+from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model.tables import record, relations
 from strategos.components.transformed.feature_ids import FeatureIds
 
@@ -153,11 +154,11 @@ def test_each_entry_keeps_its_answer_and_each_new_one_starts_fresh(
     path = str(tmp_path / "weights")
     old, meaning = _made(kind, before)
     _randomized(old)
-    checkpoints.write_weights(old, path)
+    saved_weights.write(old, path)
     record.write(meaning, path)
     new, meaning = _made(kind, after)
     fresh = [np.array(x) for x in new.get_weights()]
-    checkpoints.warm_start(new, path, tables=meaning)
+    earlier_weights.read(new, path, tables=meaning)
 
     common = [word for word in before if word in after]
     same = []
@@ -187,7 +188,7 @@ def test_merged_entries_with_different_rows_start_fresh(tmp_path):
     old, meaning = _made("readme", WORDS[:3])
     _randomized(old)
     path = str(tmp_path / "weights")
-    checkpoints.write_weights(old, path)
+    saved_weights.write(old, path)
     record.write(meaning, path)
     new, _ = _made("readme", WORDS[:2])
     merged = FeatureIds(
@@ -200,7 +201,7 @@ def test_merged_entries_with_different_rows_start_fresh(tmp_path):
     sample = _features("readme", [0, 1, -1], 2)
     tables = relations.find(new, sample, {"shop": merged})
     first = np.array(new.get_weights()[0])
-    checkpoints.warm_start(new, path, tables=tables)
+    earlier_weights.read(new, path, tables=tables)
     before, after = old.get_weights()[0], new.get_weights()[0]
     np.testing.assert_array_equal(after, [before[0], first[1], before[3]])
 
@@ -218,12 +219,10 @@ def test_rows_of_a_model_without_a_record_start_fresh_and_a_warning_names_them(
     path = str(tmp_path / "weights")
     old, _ = _made("readme", WORDS[:4])
     _randomized(old)
-    checkpoints.write_weights(old, path)  # as commit fecbd19 wrote them
+    saved_weights.write(old, path)  # as commit fecbd19 wrote them
     new, meaning = _made("readme", WORDS[:5])
     fresh = new.get_weights()[0]
-    told = _warnings(
-        tmp_path, lambda: checkpoints.warm_start(new, path, tables=meaning)
-    )
+    told = _warnings(tmp_path, lambda: earlier_weights.read(new, path, tables=meaning))
     np.testing.assert_array_equal(new.get_weights()[0], fresh)
     np.testing.assert_array_equal(new.get_weights()[1], old.get_weights()[1])
     assert "starts fresh" in told and "`shop`" in told
@@ -241,11 +240,11 @@ def test_rows_of_buckets_start_fresh_if_their_boundaries_differ(tmp_path, differ
     for model in (old, new):
         model.compile("sgd", "mse")
     _randomized(old)
-    checkpoints.write_weights(old, path)
+    saved_weights.write(old, path)
     record.write(relations.find(old, sample, _buckets([1, 2])), path)
     fresh = new.get_weights()[0]
     tables = relations.find(new, sample, _buckets([1, 2 + differ]))
-    told = _warnings(tmp_path, lambda: checkpoints.warm_start(new, path, tables=tables))
+    told = _warnings(tmp_path, lambda: earlier_weights.read(new, path, tables=tables))
     expected = fresh if differ else old.get_weights()[0]
     np.testing.assert_array_equal(new.get_weights()[0], expected)
     assert ("starts fresh" in told) == differ
@@ -275,10 +274,10 @@ def test_rows_of_numbers_follow_their_features(tmp_path):
         model(rows)
         meaning = relations.find(model, rows, {})
         if names is order:
-            checkpoints.write_weights(model, path)
+            saved_weights.write(model, path)
             record.write(meaning, path)
         else:
-            checkpoints.warm_start(model, path, tables=meaning)
+            earlier_weights.read(model, path, tables=meaning)
         outputs.append(model(rows).numpy())
     np.testing.assert_allclose(*outputs, atol=1e-6, equal_nan=True)
 
@@ -294,10 +293,10 @@ def test_rows_of_a_feature_that_a_model_newly_takes_start_fresh(tmp_path):
         meaning = relations.find(model, features, {})
         kernels.append(model.get_weights()[0])
         if len(names) == 2:
-            checkpoints.write_weights(model, path)
+            saved_weights.write(model, path)
             record.write(meaning, path)
         else:
-            checkpoints.warm_start(model, path, tables=meaning)
+            earlier_weights.read(model, path, tables=meaning)
     old, fresh = kernels
     expected = [fresh[0], old[1], old[0]]
     np.testing.assert_array_equal(model.get_weights()[0], expected)
@@ -323,8 +322,8 @@ def test_layers_of_equal_shape_are_paired_by_the_names_that_the_user_gave(
 ):
     path = str(tmp_path / "weights")
     old, new = _two(["shop", "item"], package), _two(["item", "shop"], package)
-    checkpoints.write_weights(old, path)
-    checkpoints.warm_start(new, path)
+    saved_weights.write(old, path)
+    earlier_weights.read(new, path)
     for name in ("of_shop", "of_item"):
         mine, other = (x.get_layer(name).get_weights()[0] for x in (new, old))
         np.testing.assert_array_equal(mine, other)
@@ -333,20 +332,20 @@ def test_layers_of_equal_shape_are_paired_by_the_names_that_the_user_gave(
 def test_weights_of_today_are_paired_by_name_too(tmp_path):
     path = str(tmp_path / "weights")
     old, new = _two(["shop", "item"]), _two(["item", "shop"])
-    checkpoints.write_weights(old, path)
+    saved_weights.write(old, path)
     file = Path(f"{path}.json")
     file.write_text(repr([x[:3] for x in eval(file.read_text())]).replace("'", '"'))
-    checkpoints.warm_start(new, path)
+    earlier_weights.read(new, path)
     mine, other = (x.get_layer("of_shop").get_weights()[0] for x in (new, old))
     np.testing.assert_array_equal(mine, other)
 
 
 def test_a_layer_in_the_place_of_one_with_another_name_is_rejected(tmp_path):
     path = str(tmp_path / "weights")
-    checkpoints.write_weights(_two(["shop", "item"]), path)
+    saved_weights.write(_two(["shop", "item"]), path)
     other = _two(["shop", "item"], rename=lambda x: x.replace("item", "article"))
     with pytest.raises(UserError, match="of_article.* here .* of_item"):
-        checkpoints.warm_start(other, path)
+        earlier_weights.read(other, path)
 
 
 def test_the_numbers_that_keras_adds_to_names_do_not_matter(tmp_path):
@@ -357,7 +356,7 @@ def test_the_numbers_that_keras_adds_to_names_do_not_matter(tmp_path):
     for model in (first, second):
         model.compile("sgd", "mse")
         model(np.zeros((1, 3, 2), np.float32))
-    checkpoints.write_weights(first, path)
-    checkpoints.warm_start(second, path)
+    saved_weights.write(first, path)
+    earlier_weights.read(second, path)
     for mine, other in zip(second.get_weights(), first.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)

@@ -19,10 +19,9 @@ from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.loop.state import saved_weights, stored_variables
 from strategos.components.trainer.loop.state.callback_state import CallbackState
 from strategos.components.trainer.model.comparison import structure
 from strategos.components.trainer.model.replicas import local_values
@@ -121,13 +120,13 @@ class Keeper(TensorCallback):
             per epoch, or lacks the values of some variables.
         """
         self._structure = structure.of(model)
-        self._variables = checkpoints.shapes(model)
+        self._variables = saved_weights.shapes(model)
         newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
         (step,) = self._agreement.total(newest + self._store.is_chief)
         if not step:
             return
         self._found = found = self._store.find(int(step) - 1)
-        differing = checkpoints.differences(self._variables, found.state["variables"])
+        differing = saved_weights.differences(self._variables, found.state["variables"])
         if differing:
             raise UserError(
                 f"The checkpoint {found.place} is of another model than `build_model` "
@@ -145,7 +144,7 @@ class Keeper(TensorCallback):
 
     def _restore_part(self, part: Any, name: str) -> None:
         found = required(self._found)
-        missing = checkpoints.restore(
+        missing = stored_variables.read(
             part, f"{found.path}/{name}", is_chief=self._store.is_chief
         )
         if missing:

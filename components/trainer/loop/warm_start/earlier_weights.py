@@ -18,16 +18,14 @@ import tensorflow as tf
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3, partitioned_variables
-from strategos.components.trainer.loop.state import stored_variables
+from strategos.components.trainer.loop.state import saved_weights, stored_variables
+from strategos.components.trainer.loop.state.saved_weights import Described, shown
 from strategos.components.trainer.loop.warm_start import layer_names
 from strategos.components.trainer.model.tables import moves, record
 from strategos.components.trainer.model.tables.moves import Move
 from strategos.components.trainer.model.tables.relations import Relation, Tables
 from strategos.components.transformed.feature_ids import FeatureIds
 from strategos.components.wording import abridged, first, quoted
-
-Described = Sequence[Any]
-"""`[name, shape, dtype]` of a table, followed by its key in the files if known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +46,15 @@ class _Start:
 def read(
     model: tf.keras.Model,
     path: str,
-    ours: Sequence[Described],
-    theirs: Sequence[Described],
-    tables: Tables | None,
+    tables: Tables | None = None,
     *,
-    is_chief: bool,
+    is_chief: bool = True,
 ) -> set[int]:
-    """Reads the weights of an earlier model.
+    """Reads the weights of an earlier model; optimizer and seeds keep their state.
 
     Args:
       model: A built model.
-      path: Prefix of the earlier model's files.
-      ours: Descriptions of the model's tables.
-      theirs: Descriptions of the tables in the files.
+      path: Prefix of the earlier model's files, see `saved_weights.write`.
       tables: The meaning of the rows of the model's tables; None if unknown.
       is_chief: Whether this task's first replica gets the totals of all replicas.
 
@@ -68,8 +62,9 @@ def read(
       Indices of tables that may differ in size from the earlier model's.
 
     Raises:
-      UserError: The weights do not fit the model.
+      UserError: The weights do not fit the model, or do not exist.
     """
+    ours, theirs = saved_weights.shapes(model), _descriptions(path)
     held = stored_variables.held_weights(model, path)
     groups = partitioned_variables.tables(compiled.variables(model))
     index = {id(part): i for i, table in enumerate(groups) for part in table}
@@ -95,6 +90,18 @@ def read(
             _assign([found], _Start(key), reader.get_tensor(key), is_chief)
     _report(starts, ours)
     return {i for i, x in starts.items() if x.move or x.reason}
+
+
+def _descriptions(path: str) -> list[list[Any]]:
+    try:
+        return saved_weights.descriptions(path)
+    except tf.errors.NotFoundError:
+        raise UserError(
+            f"{path}.json does not exist: the weights to start from are gone",
+            key="trainer.warm_start",
+            remedy="Name the folder of another model, or set `warm_start: null` to "
+            "begin anew.",
+        ) from None
 
 
 def _keys(
@@ -202,14 +209,14 @@ def _check(
         elif not start.reason:
             other = theirs[pairing[i]]
             if _unsized(ours[i], start) != _unsized(other, start):
-                differing.append(f"{_shown(ours[i])} here, {_shown(other)} there")
+                differing.append(f"{shown(ours[i])} here, {shown(other)} there")
     taken = set(pairing.values())
     states = [x[1:3] for i, x in enumerate(ours) if i not in starts]
     more = [x for j, x in enumerate(theirs) if j not in taken and x[1:3] not in states]
     if missing and [x[1:3] for x in ours] == [x[1:3] for x in theirs]:
         raise _without_values(path, [x[0] for x in missing])
-    differing += [f"{_shown(x)} only here" for x in missing]
-    differing += [f"{_shown(x)} only there" for x in more]
+    differing += [f"{shown(x)} only here" for x in missing]
+    differing += [f"{shown(x)} only there" for x in more]
     if differing:
         raise UserError(
             f"the weights of {path} are of another model than `build_model` makes now: "
@@ -266,8 +273,3 @@ def _report(starts: Mapping[int, _Start], ours: Sequence[Described]) -> None:
         elif start.reason:
             message = f"{ours[i][0]} starts fresh: {start.reason}"
             events.emit("warning", message=f"trainer.warm_start: {message}")
-
-
-def _shown(described: Described) -> str:
-    name, shape, dtype = described[:3]
-    return f"{name} {dtype}{shape}"
