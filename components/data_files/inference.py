@@ -107,8 +107,8 @@ class Profile:
         """
         if text.null_count == len(text):
             return
-        sample = text.slice(0, _SAMPLE)  # to fail on more is slow
-        self._widen(sample, source, part, row)
+        if self._kind == Kind.UNKNOWN:  # to fail on more rows is slow
+            self._widen(text.slice(0, _SAMPLE), source, part, row)
         numbers = self._widen(text, source, part, row)
         if numbers is None:
             self._count(text)

@@ -16,7 +16,7 @@ from strategos.components import events
 from strategos.components.data_files import spans
 from strategos.components.data_files.inference import Profile
 from strategos.components.data_files.sources import Part, Source, open_source
-from strategos.components.data_files.sources.source import no_row
+from strategos.components.data_files.sources.source import for_columns, no_row
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
 from strategos.components.files import patterns, storage
@@ -129,7 +129,9 @@ class ShardRunner:
         """
         found = storage.statuses([source.path for _, source in files])
         sizes = [each.size for each in found]
-        most = min(max(sum(sizes) // _SHARDS, _LEAST_BYTES), _MOST_BYTES)
+        columns = max(len(source.names) for _, source in files)
+        least = for_columns(_LEAST_BYTES, _MOST_BYTES, columns)
+        most = min(max(sum(sizes) // _SHARDS, least), _MOST_BYTES)
         parts = self._parts([source for _, source in files], most)
         _warn_of_large_parts(files, sizes, parts)
         base = patterns.fixed_folder(pattern)

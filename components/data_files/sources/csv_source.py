@@ -22,6 +22,7 @@ from strategos.components.data_files.sources.source import (
     Part,
     Source,
     check_names,
+    for_columns,
 )
 from strategos.components.errors import UserError
 from strategos.components.files import storage
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from strategos.components.data_files.inference import Profile
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES, _MOST_BYTES = 8 << 20, 32 << 20
 _ZERO = re.compile(b"\\0")
 _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
@@ -144,7 +145,7 @@ class CsvSource(Source):
         return pyarrow.csv.open_csv(
             source,
             read_options=pyarrow.csv.ReadOptions(
-                block_size=_BLOCK_BYTES,
+                block_size=for_columns(_BLOCK_BYTES, _MOST_BYTES, len(self.names)),
                 column_names=self.names if part.start else None,
                 use_threads=self.malformed is None,  # else a row has no number
             ),

@@ -50,6 +50,19 @@ WHOLE = Part()
 MAX_ROWS = 32768
 """Rows of a batch at most."""
 
+_WIDE = 512  # columns
+
+
+def for_columns(size: int, most: int, columns: int) -> int:
+    """Bytes of rows that are worth the calls for each column.
+
+    Args:
+      size: Bytes for a table of up to 512 columns.
+      most: Bytes at most.
+      columns: Number of columns.
+    """
+    return max(size, min(size * columns // _WIDE, most))
+
 
 class Source(abc.ABC):
     """One file of rows. The constructor reads the column names, but no row.

@@ -129,11 +129,16 @@ def first_missing(column: pa.ListArray) -> int | None:
 def first_false(values: pa.Array, holds: Callable[[pa.Array], bool]) -> int:
     """Index of the first value for which `holds` is False, by binary search.
 
+    Mostly it is among the first ones, so the searched slices begin short.
+
     Args:
       values: At least one value for which `holds` is False.
       holds: True for a slice if it is true for each value of the slice.
     """
-    start, stop = 0, len(values)
+    start, stop = 0, 1
+    while stop < len(values) and holds(values.slice(start, stop - start)):
+        start, stop = stop, 2 * stop + 1
+    stop = min(stop, len(values))
     while stop - start > 1:
         middle = (start + stop) // 2
         if holds(values.slice(start, middle - start)):

@@ -144,3 +144,16 @@ def test_files_that_one_worker_reads_alone_are_warned_of(texts, monkeypatch):
         events.open_sink(None)
     (warning,) = map(json.loads, (texts / "events").read_text().splitlines())
     assert warning["message"].startswith(f"{texts}/c.csv.gz: one worker reads")
+
+
+@pytest.mark.parametrize("columns", [700, 2800])
+def test_number_of_shards_grows_with_the_rows_and_not_with_wide_columns(
+    tmp_path, monkeypatch, columns
+):
+    names = [f"c{number}" for number in range(columns)]
+    lines = [",".join(names), *[",".join("1" * columns)] * 400]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    monkeypatch.setattr(shards, "_LEAST_BYTES", 64_000)
+    files = shards.open_files(spans.find_spans(f"{tmp_path}/*"))
+    cut = shards.ShardRunner(Engine(), str(tmp_path)).cut(f"{tmp_path}/*", files)
+    assert len(cut) in (6, 7)

@@ -46,19 +46,22 @@ def kind_of(column):
     kind = max(kind for kind, _ in column)
     if kind != Kind.FLOAT:
         return kind
-    numbers = [decimal.Decimal(text) for _, text in column if text]
+    numbers = [decimal.Decimal(_number(text)) for _, text in column if text]
     whole = all(n.is_finite() and n % 1 == 0 and -(2**63) <= n < 2**63 for n in numbers)
     changed = whole and any(int(np.float32(int(n))) != n for n in numbers)
     return Kind.INT if changed else kind
+
+
+def _number(text):
+    """A number as it is read: with an exponent, it is the nearest double."""
+    return float(text) if "e" in text else text
 
 
 def expected(rows):
     """Per row: each column's value as the narrowest type that holds all of them."""
     kinds = [kind_of(column) for column in zip(*rows, strict=True)]
     convert = {
-        Kind.INT: lambda text: int(
-            float(text) if "e" in text else decimal.Decimal(text)
-        ),
+        Kind.INT: lambda text: int(decimal.Decimal(_number(text))),
         Kind.FLOAT: lambda text: float(np.float32(float(text))),
         Kind.BYTES: str.encode,
     }
