@@ -16,6 +16,7 @@ from strategos.components.evaluation.models import Location, Model, loaded
 from strategos.components.evaluation.scored import Learned, Scored
 from strategos.components.evaluation.sums import SliceMembership, Sums
 from strategos.components.exported import SERVE
+from strategos.components.files import storage
 from strategos.components.records import read
 from strategos.components.shards import progress
 from strategos.components.wording import counted
@@ -107,9 +108,10 @@ def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
       files: TFRecord files.
     """
     taken, size, found = [], 0, []
-    for file in sorted(files):
+    names = sorted(files)
+    for file, status in zip(names, storage.statuses(names), strict=True):
         taken.append(file)
-        size += tf.io.gfile.stat(file).length
+        size += status.size
         if size >= SHARD_BYTES:
             found.append(tuple(taken))
             taken, size = [], 0

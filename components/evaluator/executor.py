@@ -15,7 +15,6 @@ from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import types
 from tfx.components.evaluator import constants
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
@@ -27,6 +26,7 @@ from strategos.components.evaluation.models import Location, loaded
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator.tfma import eval_config, result_files
+from strategos.components.files import storage
 from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
@@ -175,7 +175,7 @@ def _files(inputs: Artifacts) -> list[str]:
     return [
         file
         for uri in artifact_utils.get_split_uris(inputs["examples"], SPLIT)
-        for file in fileio.glob(io_utils.all_files_pattern(uri))
+        for file in storage.listed(uri)
     ]
 
 

@@ -195,7 +195,7 @@ def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
     """Converts errors of an object store inside the block to an error for users.
 
     Args:
-      uri: `s3://…` or `gs://…`.
+      uri: `s3://…` or `gs://…`; the errors of a path stay as they are.
       key: The setting that names the URL.
       done: The operation, as a participle: "read", "written" or "removed".
 
@@ -205,6 +205,8 @@ def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not filesystems.is_remote(uri):
+            raise
         raise (PassingError if is_away(error) else UserError)(
             f"{uri}: nothing can be {done} there: {reason(error)}",
             key=key,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import glob
 import io
 import itertools
 import os
@@ -18,7 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from strategos.components.files import commit, filesystems
-from strategos.components.files.object_stores import connect, errors_of, path_of
+from strategos.components.files.object_stores import (
+    connect,
+    errors_of,
+    path_of,
+    problems_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +84,28 @@ def open_arrow(path: str, *, patient: bool = False) -> pa.NativeFile:
         return pa.OSFile(path)
     with errors_of(path):
         return connect(path, patient=patient).open_input_file(path_of(path))
+
+
+def open_stream(path: str, *, gzip: bool, patient: bool = False) -> pa.NativeFile:
+    """Opens a file to be read once, from its start to its end.
+
+    Args:
+      path: A path or URL.
+      gzip: Whether its content is decompressed.
+      patient: As for `connect`.
+
+    Raises:
+      OSError: It cannot be opened.
+    """
+    import pyarrow as pa
+
+    how = "gzip" if gzip else None
+    if not filesystems.is_remote(path):
+        return pa.input_stream(path, compression=how)
+    with errors_of(path):
+        files = connect(path, patient=patient)
+        # By default, Arrow decompresses objects by their names.
+        return files.open_input_stream(path_of(path), how, buffer_size=CHUNK)
 
 
 def read(path: str, *, patient: bool = False) -> bytes:
@@ -236,6 +264,22 @@ def _below_by_names(url: str, levels: int | None) -> tuple[list[str], list[str]]
         if len(shown) == len(names) <= most:
             files.append(f"{base}/{'/'.join(names)}")
     return sorted(files), sorted(folders)
+
+
+def listed(folder: str) -> list[str]:
+    """The files in a folder, sorted, without hidden ones; [] if it is missing.
+
+    Args:
+      folder: A path or URL.
+
+    Raises:
+      UserError: The object store does not answer, or rejects that.
+    """
+    if filesystems.is_remote(folder):
+        with problems_of(folder, "run.root", "read"):
+            return below(folder, depth=0)[0]
+    found = glob.glob(os.path.join(glob.escape(folder), "*"))
+    return sorted(filter(os.path.isfile, found))
 
 
 def get(uri: str, target: str) -> None:

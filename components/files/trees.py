@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import os
 import posixpath
 from collections import Counter, defaultdict
@@ -60,9 +59,7 @@ def remove(path: str) -> None:
     Raises:
       UserError: The object store rejects the request or does not answer.
     """
-    is_remote = filesystems.is_remote(path)
-    reported = object_stores.problems_of(path, "run.root", "removed")
-    with reported if is_remote else contextlib.nullcontext():
+    with object_stores.problems_of(path, "run.root", "removed"):
         storage.remove(path)
 
 

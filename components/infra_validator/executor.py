@@ -6,12 +6,12 @@ from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_executor
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
 from strategos.components import worker_process
 from strategos.components.errors import GateStoppedError
+from strategos.components.files import storage
 from strategos.components.worker_process import WorkerError
 
 _PROBE = "strategos.components.infra_validator.probe"
@@ -58,8 +58,7 @@ class Executor(base_executor.BaseExecutor):
 
 def _example_files(examples: list[types.Artifact]) -> list[str]:
     folders = artifact_utils.get_split_uris(examples, "eval")
-    patterns = map(io_utils.all_files_pattern, folders)
-    return [file for pattern in patterns for file in sorted(fileio.glob(pattern))]
+    return [file for folder in folders for file in storage.listed(folder)]
 
 
 def _mark(blessing: types.Artifact, *, blessed: bool) -> None:

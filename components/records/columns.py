@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from tfx.dsl.io import fileio
 
+from strategos.components.files import storage
 from strategos.components.records import streams
 from strategos.components.records.write import Written, attempt, unpublished
 
@@ -34,8 +35,8 @@ def files(examples: str, split: str) -> list[str]:
       examples: URI of an Examples artifact.
       split: Name of the split.
     """
-    pattern = os.path.join(examples, streams.folder(split), f"*{streams.SUFFIX}")
-    return sorted(fileio.glob(pattern))
+    found = storage.listed(os.path.join(examples, streams.folder(split)))
+    return [file for file in found if file.endswith(streams.SUFFIX)]
 
 
 def compact(batch: pa.RecordBatch, lists: Collection[str]) -> pa.RecordBatch:

@@ -1,8 +1,7 @@
-"""Reads TFRecord files with TensorFlow.
+"""TFRecord files as datasets and tensors.
 
-Two other readers exist. Transform's analysis reads with tfx_bsl in Beam workers, into
-Arrow. For a stock `run_fn`, `trainer/run/tfx_run_fn.py` counts rows without any
-TensorFlow operation.
+TensorFlow reads local files. Objects are streamed by Arrow (`tfrecords.py`), which
+opens every store, waits for a store that is away, and needs no free disk.
 """
 
 from __future__ import annotations
@@ -12,23 +11,53 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
+
+from strategos.components.files import filesystems
+from strategos.components.records import tfrecords
 
 
 def records(files: Sequence[str]) -> tf.data.Dataset:
     """The records of all files, in order, as scalar strings.
 
     Args:
-      files: TFRecord files; a name that ends in `.gz` means GZIP.
+      files: TFRecord files, as paths or URLs; a name that ends in `.gz` means GZIP.
     """
-    groups = itertools.groupby(files, compression)
-    datasets = [tf.data.TFRecordDataset(list(some), kind) for kind, some in groups] or [
-        tf.data.TFRecordDataset([])
-    ]
-    found, *others = datasets
-    for other in others:
-        found = found.concatenate(other)
+    found = tf.data.TFRecordDataset([])
+    for _, some in itertools.groupby(files, _kind):
+        names = list(some)
+        found = found.concatenate(of_kind(tf.constant(names), names[0]))
     return found
+
+
+def of_kind(
+    files: tf.Tensor, like: str, *, by_tensorflow: bool = False
+) -> tf.data.Dataset:
+    """The records of files whose names a graph computes, in order.
+
+    Args:
+      files: string [n].
+      like: A file of the same kind: of the same store and compression.
+      by_tensorflow: Whether TensorFlow reads objects, too: another process than this
+        one, which has no Python, runs the graph.
+    """
+    if by_tensorflow or not filesystems.is_remote(like):
+        return tf.data.TFRecordDataset(files, compression(like))
+
+    def pieces(files: np.ndarray) -> Iterator[list[bytes]]:
+        for file in files:
+            yield from tfrecords.read(file.decode())
+
+    spec = tf.TensorSpec([None], tf.string)
+    streamed = tf.data.Dataset.from_generator(
+        pieces, args=[files], output_signature=spec
+    )
+    return streamed.unbatch()
+
+
+def _kind(file: str) -> tuple[str, bool]:
+    return compression(file), filesystems.is_remote(file)
 
 
 def batches(files: Sequence[str], rows: int) -> Iterator[tf.Tensor]:
@@ -38,14 +67,17 @@ def batches(files: Sequence[str], rows: int) -> Iterator[tf.Tensor]:
     reading in the caller's thread leaves the other cores to the other shards.
 
     Args:
-      files: TFRecord files; a name that ends in `.gz` means GZIP.
+      files: TFRecord files, as paths or URLs; a name that ends in `.gz` means GZIP.
       rows: Most records of a tensor.
     """
-    for kind, some in itertools.groupby(files, compression):
+    for (kind, is_remote), some in itertools.groupby(files, _kind):
         spec = tf.TensorSpec([None], tf.string)
         with tf.device("CPU:0"):  # a dataset cannot be copied to a GPU
-            stored = _traced(kind, rows)(tf.constant(list(some)))
-            found = iter(tf.data.experimental.from_variant(stored, spec))
+            if is_remote:
+                found = iter(records(list(some)).batch(rows))
+            else:
+                stored = _traced(kind, rows)(tf.constant(list(some)))
+                found = iter(tf.data.experimental.from_variant(stored, spec))
         yield from found
 
 
@@ -67,8 +99,8 @@ def ends(files: Sequence[str], rows: int) -> list[bytes]:
     """The first `rows` records, then the last ones; fewer if there are not so many.
 
     Args:
-      files: TFRecord files; a name that ends in `.gz` means GZIP. The first and the
-        last ones are read.
+      files: TFRecord files, as paths or URLs; a name that ends in `.gz` means GZIP.
+        The first and the last ones are read.
       rows: Number of records from each end; if the files have less than twice as many,
         some are in the result twice.
     """

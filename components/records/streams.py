@@ -8,6 +8,7 @@ TFRecord files have of each record: damaged bytes are an error, never other numb
 from __future__ import annotations
 
 import bisect
+import contextlib
 import io
 import struct
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import google_crc32c
 import pyarrow as pa
 
 from strategos.components.errors import UserError
-from strategos.components.files import storage
+from strategos.components.files import object_stores, storage
 from strategos.components.records.counts import REMEDY
 
 SUFFIX = ".arrow"
@@ -77,11 +78,14 @@ def message_at(file: str, position: int) -> tuple[pa.Schema, pa.ipc.Message]:
         return schema, reader.read_next_message()
 
 
-def _opened(file: str) -> File:
-    # Arrow cannot go to the end of an object on Cloud Storage to learn its size.
-    (status,) = storage.statuses([file])
-    opened = storage.open_binary(file, patient=True)
-    return File(opened, name=file).expecting_sums(status.size)
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[File]:
+    with object_stores.problems_of(file, "run.root", "read"):
+        # Arrow cannot go to the end of an object on Cloud Storage to learn its size.
+        (status,) = storage.statuses([file])
+        opened = storage.open_binary(file, patient=True)
+        with File(opened, name=file).expecting_sums(status.size) as source:
+            yield source
 
 
 def _schema(message: pa.ipc.Message) -> pa.Schema:

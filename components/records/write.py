@@ -8,25 +8,20 @@ driver moves the files of one complete attempt of each shard to their place.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import struct
 import uuid
 from typing import Any
 
-import google_crc32c
-import numpy as np
 import pyarrow as pa
 from isal import isal_zlib
 from tfx.dsl.io import fileio
 
-from strategos.components.records import encode
+from strategos.components.records import tfrecords
 
 _FILE_BYTES = 32 << 20
 _UNPUBLISHED = ".unpublished"
 
 _GZIP = 16 + isal_zlib.MAX_WBITS
-_HEADER_BYTES = 12  # of a TFRecord: a length and its checksum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +119,7 @@ class ShardWriter:
         if self._file is None:
             self._begin()
         for part in records.chunks:
-            frames = _frame(part)
+            frames = tfrecords.frame(part)
             self._file.write(self._gzip.compress(frames))
             self._bytes += len(frames)
         self._rows += len(records)
@@ -168,37 +163,10 @@ class Gzip:
         if not self._is_empty:
             return self._stream.compress(frames)
         self._is_empty = False
-        first = self._stream.compress(frames[:_HEADER_BYTES])
+        first = self._stream.compress(frames[: tfrecords.HEADER_BYTES])
         first += self._stream.flush(isal_zlib.Z_SYNC_FLUSH)
-        return first + self._stream.compress(frames[_HEADER_BYTES:])
+        return first + self._stream.compress(frames[tfrecords.HEADER_BYTES :])
 
     def flush(self) -> bytes:
         """Ends the stream and returns the remaining bytes."""
         return self._stream.flush()
-
-
-def _frame(records: pa.BinaryArray) -> memoryview:
-    """Frames records as TFRecord: length, its checksum, the record, its checksum."""
-    each = records.to_numpy(zero_copy_only=False)  # of bytes; faster than a list
-    checksums = np.fromiter(map(google_crc32c.value, each), np.uint32, len(each))
-    masked = _mask(checksums).astype("<u4")
-    bounds = np.arange(0, 4 * len(masked) + 1, 4, dtype=np.int32)
-    footers = pa.Array.from_buffers(
-        pa.binary(), len(masked), [None, pa.py_buffer(bounds), pa.py_buffer(masked)]
-    )
-    headers = encode.headers(_length_and_checksum, records)
-    frames = encode.join(headers, records, footers)
-    _, _, data = frames.buffers()
-    return memoryview(data)
-
-
-@functools.lru_cache(maxsize=4096)
-def _length_and_checksum(length: int) -> bytes:
-    encoded = struct.pack("<Q", length)
-    checksum = _mask(np.array([google_crc32c.value(encoded)], np.uint32))
-    return encoded + checksum.astype("<u4").tobytes()
-
-
-def _mask(checksums: np.ndarray) -> np.ndarray:
-    """Masks CRC-32C as TFRecord requires: rotate, then add, modulo 2**32."""
-    return ((checksums >> 15) | (checksums << 17)) + np.uint32(0xA282EAD8)

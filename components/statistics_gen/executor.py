@@ -18,6 +18,7 @@ from tfx.types import artifact_utils
 from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from strategos.components.files import storage
 from strategos.components.records import FILE_FORMAT, columns, counts, read, streams
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -117,7 +118,7 @@ def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
     """The files to read of a split: its files of columns, or else its TFRecords."""
     found = columns.files(examples.uri, split)
     folder = artifact_utils.get_split_uri([examples], split)
-    files = found or sorted(fileio.glob(os.path.join(folder, "*")))
+    files = found or storage.listed(folder)
     firsts = range(0, len(files), _SHARD_FILES)
     for first in firsts:
         yield split, files[first : first + _SHARD_FILES], len(firsts)

@@ -269,8 +269,7 @@ def _split_names(examples: list[types.Artifact]) -> list[str]:
 
 def _files(examples: list[types.Artifact], split: str) -> tuple[str, ...]:
     folders = artifact_utils.get_split_uris(examples, split)
-    patterns = map(io_utils.all_files_pattern, folders)
-    return tuple(file for pattern in patterns for file in sorted(fileio.glob(pattern)))
+    return tuple(file for folder in folders for file in storage.listed(folder))
 
 
 def _record(model: types.Artifact, facts: Mapping[str, Any]) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.components.util import examples_utils
-from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
+from strategos.components.files import storage
 from strategos.components.records import FILE_FORMAT, columns, counts, emptiness, splits
 from strategos.components.records.emptiness import Emptiness
 from strategos.components.schema_file import read_schema
@@ -98,8 +98,7 @@ def _files(raw: list[types.Artifact], split: str) -> list[str]:
 
 
 def _records(artifact: types.Artifact, split: str) -> list[str]:
-    folder = artifact_utils.get_split_uri([artifact], split)
-    return sorted(fileio.glob(io_utils.all_files_pattern(folder)))
+    return storage.listed(artifact_utils.get_split_uri([artifact], split))
 
 
 def _empty_cells(raw: list[types.Artifact]) -> dict[str, Emptiness]:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.coders import example_coder
 from tfx_bsl.public import tfxio
+from tfx_bsl.tfxio import tensor_representation_util
 
-from strategos.components.records import columns, streams
+from strategos.components.records import columns, read, streams
 
 _BATCH_ROWS = 10_000
 
@@ -29,17 +31,16 @@ def complete(schema: schema_pb2.Schema) -> schema_pb2.Schema:
 
 
 def reader(
-    schema: schema_pb2.Schema, needed: Sequence[str] | None = None, file: str = "none"
+    schema: schema_pb2.Schema, needed: Sequence[str] | None = None
 ) -> tfxio.TFXIO:
     """tfx_bsl's reader of tf.Examples, which knows their Arrow and tensor types.
 
     Args:
       schema: Schema of the raw examples, from `complete` if some are needed only.
       needed: Names of the tensors to read; all by default.
-      file: TFRecord file to read.
     """
     everything = tfxio.TFExampleRecord(
-        file, schema=schema, telemetry_descriptors=["strategos", "transform"]
+        "none", schema=schema, telemetry_descriptors=["strategos", "transform"]
     )
     return everything if needed is None else everything.Project(list(needed))
 
@@ -54,16 +55,18 @@ def batches(
       schema: From `complete`.
       needed: Names of the tensors to read.
     """
-    reading = reader(schema, needed, file)
+    wanted = reader(schema, needed).ArrowSchema()
     if file.endswith(streams.SUFFIX):
-        wanted = reading.ArrowSchema()
         for batch in columns.read([file]):
             yield _select(batch, wanted)
         return
-    options = tfxio.RecordBatchesOptions(
-        batch_size=_BATCH_ROWS, drop_final_batch=False, num_epochs=1, shuffle=False
+    decoder = example_coder.ExamplesToRecordBatchDecoder(
+        tensor_representation_util.ProjectTensorRepresentationsInSchema(
+            schema, list(needed)
+        ).SerializeToString()
     )
-    yield from reading.RecordBatches(options)
+    for records in read.batches([file], _BATCH_ROWS):
+        yield decoder.DecodeBatch(records.numpy())
 
 
 class LazyBatch:
@@ -108,7 +111,7 @@ def lazy_batches(
     if not file.endswith(streams.SUFFIX):
         yield from batches(file, schema, needed)
         return
-    wanted = reader(schema, needed, file).ArrowSchema()
+    wanted = reader(schema, needed).ArrowSchema()
     for stored in columns.stored_batches(file):
         yield LazyBatch(stored, wanted)
 

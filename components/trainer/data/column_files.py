@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
+from strategos.components.files import storage
 from strategos.components.records import streams
 from strategos.components.trainer.gang import heartbeat
 
@@ -37,11 +37,11 @@ def beside(files: Sequence[str]) -> list[str]:
     for folder, names in by_folder.items():
         parent, split = os.path.split(folder)
         columns = os.path.join(parent, streams.folder(split.removeprefix(_SPLIT)))
-        if not split.startswith(_SPLIT) or not tf.io.gfile.isdir(columns):
+        ready = storage.listed(columns) if split.startswith(_SPLIT) else []
+        all_names = {os.path.basename(file) for file in storage.listed(folder)}
+        if not ready or all_names != names:
             return []
-        if set(tf.io.gfile.listdir(folder)) != names:
-            return []
-        found += [os.path.join(columns, name) for name in tf.io.gfile.listdir(columns)]
+        found += ready
     return sorted(found)
 
 

@@ -31,6 +31,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.files import storage
 from strategos.components.records import read as read_records
 from strategos.components.trainer.data import column_files, columns, parsing, records
 from strategos.components.trainer.data.columns import Columns, Packed
@@ -145,7 +146,7 @@ class Split:
                 *order, lambda *some: self._unpacked_blocks(read(*some))
             )
         else:
-            keys = self._keys(*order, _blocks(self.records, reports=True))
+            keys = self._keys(*order, _blocks(self.records, here=True))
             batches = self._fetched(keys, self.columns)
         if wait is not None:
             batches = wait.stamp(batches, len(share))
@@ -184,12 +185,14 @@ class Split:
             with tf.init_scope():  # reads them now, not in the traced function
                 streamed = Records.count(self.files, self.stored.limit)
         parts = Parts(batch_size, 1, range(1), drop_last)
-        blocks = _blocks(streamed, reports=False)
+        blocks = _blocks(streamed, here=False)
         keys = self._keys(parts, seed, epochs, first_step, blocks)
         keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
         if streamed is not None:
             return parsing.ready(self._fetched(keys, None))
-        whole = records.ordered(self.files).batch(self.rows)
+        files = tf.constant(self.files)
+        whole = read_records.of_kind(files, self.files[0], by_tensorflow=True)
+        whole = whole.batch(self.rows)
         whole = whole.map(parsing.packer(self.spec))
         fetched = whole.flat_map(lambda *kept: self._fetched(keys, kept))
         return parsing.ready(fetched)
@@ -231,7 +234,7 @@ class Split:
           replicas: Number of replicas that share a global batch.
           share: The replicas among them that are fed.
         """
-        length = sum(tf.io.gfile.stat(file).length for file in self.files)
+        length = sum(each.size for each in storage.statuses(self.files))
         files = counted(len(self.files), "file")
         read = f"{self.rows:,} rows from {files} ({data_size(length)})"
         if len(share) < replicas:
@@ -351,11 +354,11 @@ def read(
 
 
 def _blocks(
-    streamed: Records | None, *, reports: bool
+    streamed: Records | None, *, here: bool
 ) -> Callable[..., tf.data.Dataset] | None:
     if streamed is None:
         return None
-    return functools.partial(streamed.blocks, reports=reports)
+    return functools.partial(streamed.blocks, here=here)
 
 
 def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.files import storage
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.data.columns import Columns
 from strategos.components.wording import counted
@@ -163,7 +164,7 @@ def files_of(files: Sequence[str], pipeline: int, pipelines: int) -> tuple[str, 
             received="files",
             remedy="Use `rows`, or fewer workers.",
         )
-    sizes = {file: tf.io.gfile.stat(file).length for file in files}
+    sizes = dict(zip(files, (x.size for x in storage.statuses(files)), strict=True))
     shares: list[list[str]] = [[] for _ in range(pipelines)]
     loads = [0] * pipelines
     for file in sorted(files, key=lambda file: (-sizes[file], file)):

@@ -14,6 +14,7 @@ without parsing. Give larger splits more files.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 
@@ -87,7 +88,7 @@ class Records:
         )
 
     def blocks(
-        self, key: tf.Tensor, batch_size: int, first: tf.Tensor, *, reports: bool
+        self, key: tf.Tensor, batch_size: int, first: tf.Tensor, *, here: bool
     ) -> tf.data.Dataset:
         """One pass in blocks: records string [n], in its order; first batch int64.
 
@@ -95,12 +96,12 @@ class Records:
           key: int64 [2]; determines the order of the pass.
           batch_size: Rows of a global batch; each block but the last has a multiple.
           first: int64. The batch to start at; earlier blocks are read and dropped.
-          reports: Whether dropped blocks are reported as a heartbeat before the first
-            step; only possible in the process that reads.
+          here: Whether this process reads. If so, it reports dropped blocks as a
+            heartbeat before the first step; else TensorFlow reads objects, too.
         """
         batches = self.block_batches(batch_size)
         chunks = self._pieces(key).interleave(
-            no_autograph(self._chunks),
+            no_autograph(functools.partial(self._chunks, here=here)),
             cycle_length=CURSORS,
             block_length=1,
             num_parallel_calls=_PARALLEL_CALLS,
@@ -119,7 +120,7 @@ class Records:
 
         @no_autograph
         def is_left(number: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-            passed = _reported if reports else lambda: False
+            passed = _reported if here else lambda: False
             return tf.cond(number < skipped, passed, lambda: True)
 
         blocks = chunks.rebatch(batches * batch_size).enumerate()
@@ -148,9 +149,15 @@ class Records:
         return tf.data.Dataset.from_tensor_slices(tuple(parts))
 
     def _chunks(
-        self, file: tf.Tensor, first: tf.Tensor, rows: tf.Tensor, beyond: tf.Tensor
+        self,
+        file: tf.Tensor,
+        first: tf.Tensor,
+        rows: tf.Tensor,
+        beyond: tf.Tensor,
+        *,
+        here: bool,
     ) -> tf.data.Dataset:
-        whole = tf.data.TFRecordDataset(file, read.compression(self.files[0]))
+        whole = read.of_kind(file[tf.newaxis], self.files[0], by_tensorflow=not here)
         piece = whole.skip(first).take(rows).concatenate(whole.take(beyond))
         return piece.batch(rows_within(self.limit, self.row_bytes, _CHUNK_ROWS))
 
@@ -206,7 +213,7 @@ def _sizes(files: Sequence[str]) -> tf.data.Dataset:
             lengths = tf.cast(tf.strings.length(block), tf.int64)
             return index, tf.size(block, tf.int64), tf.reduce_sum(lengths)
 
-        whole = tf.data.TFRecordDataset(file, read.compression(files[0]))
+        whole = read.of_kind(file[tf.newaxis], files[0])
         return whole.batch(_COUNT_ROWS).map(size).batch(_COUNT_STRETCHES)
 
     found = tf.data.Dataset.from_tensor_slices(list(files)).enumerate()

@@ -22,7 +22,7 @@ from tensorflow.io import gfile
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.exported import SAVED_MODEL, SERVE
-from strategos.components.records import counts
+from strategos.components.records import counts, tfrecords
 from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.trainer.gang import heartbeat
@@ -173,11 +173,7 @@ def count_rows(files: Sequence[str], expected: int = 0) -> int:
     Raises:
       UserError: The files do not have all of these rows.
     """
-    rows = 0
-    for file in files:
-        kind = "GZIP" if file.endswith(".gz") else ""
-        options = tf.io.TFRecordOptions(kind)
-        rows += sum(1 for _ in tf.compat.v1.io.tf_record_iterator(file, options))
+    rows = sum(len(some) for file in files for some in tfrecords.read(file))
     counts.check(os.path.dirname(files[0]) if files else "", rows, expected)
     return rows
 
