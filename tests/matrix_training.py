@@ -29,7 +29,7 @@ from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import autograph, keras3, rates
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.loop.state import saved_weights
-from strategos.components.trainer.loop.synchronous import Training
+from strategos.components.trainer.loop.training import Training
 from strategos.components.trainer.model import workload
 from strategos.components.trainer.model.replicas import uneven_batches
 from strategos.components.trainer.operation import Operation

@@ -1,83 +1,287 @@
-"""Training under parameter servers, in the coordinator."""
+"""Asynchronous training: each worker takes steps at its own pace.
+
+The chief, here called the coordinator, holds no data and computes no gradients. It
+schedules steps. A free worker takes a step, reads the variables from the parameter
+servers, and applies its gradients there. No worker waits for the others, so the order
+of updates, and with it the result, differs from run to run. With a single worker the
+order, and so every digit of the result, equals training on one device.
+
+Two things are exact in any case: checkpoints, saved while no step is running, and the
+evaluation after each epoch, in the coordinator on an ordinary copy of the model.
+"""
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import functools
-from typing import Any
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from strategos.components.trainer.compat import keras_names
-from strategos.components.trainer.data.dataset import Split
-from strategos.components.trainer.loop import (
-    callbacks,
-    parameter_server,
-    update_lock,
+from strategos.components.errors import required
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.compat import (
+    compiled,
+    keras_names,
+    optimizers,
+    partitioned_variables,
 )
+from strategos.components.trainer.data.dataset import Split
+from strategos.components.trainer.gang import heartbeat, preemption
+from strategos.components.trainer.loop import update_lock
+from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
-from strategos.components.trainer.loop.state import saved_weights
-from strategos.components.trainer.loop.synchronous import Training
-from strategos.components.trainer.model.comparison import answers, structure
+from strategos.components.trainer.loop.model_builder import ModelBuilder
+from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.model.comparison import structure
+
+STEPS_AHEAD = 8
+"""Most steps per worker that are scheduled and have not been reported yet."""
+
+_LOOK_SECONDS = 0.2
 
 
-class AsyncTraining(Training):
-    """Asynchronous training, with a second, ordinary model in the coordinator.
+def serve(cluster: ClusterSpec) -> NoReturn:
+    """Runs this task's server, which executes the coordinator's operations.
 
-    The workers read examples and compute gradients. The ordinary model gets the weights
-    for exact evaluation and for the export.
+    Never returns: the gang ends this process when the coordinator is done. On SIGTERM
+    the server keeps running and reports the preemption by heartbeat: the coordinator
+    needs the server to save a checkpoint.
+
+    Args:
+      cluster: All tasks, and the task of this process.
+    """
+    preemption.install_handler()
+    config = tf.compat.v1.ConfigProto()
+    if tf.config.list_physical_devices("GPU"):
+        config.gpu_options.allow_growth = True
+        config.gpu_options.visible_device_list = "0"  # a worker has one replica
+    task = required(cluster.task)
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(dict(cluster.addresses)),
+        job_name=task.type,
+        task_index=task.index,
+        protocol="grpc",
+        config=config,
+    )
+    while not preemption.requested():
+        time.sleep(_LOOK_SECONDS)
+    heartbeat.current().preempted()
+    server.join()
+    raise AssertionError  # the call never returns
+
+
+class Asynchronous:
+    """The parts of an asynchronous training, with a second, ordinary model.
+
+    The workers read examples and compute gradients. The ordinary model, in the
+    coordinator, gets the weights for exact evaluation and for the export. Only it reads
+    the weights of `trainer.warm_start`: the workers' model starts from its weights.
+
+    Args:
+      builder: Builds both models, and has their examples.
+      workers: Number of workers.
+      batch_size: Rows of a batch.
+
+    Attributes:
+      wait: None: other processes wait for input.
     """
 
-    def run(self, weights: str) -> dict[str, Any]:
-        """Trains and writes the weights; see `Training.run`.
-
-        Args:
-          weights: Prefix of the files that get the weights.
-        """
+    def __init__(self, builder: ModelBuilder, workers: int, batch_size: int):
+        self._builder, self._workers, self._batch_size = builder, workers, batch_size
+        self.wait = None
         free_names = keras_names.mark()
-        self._ordinary = self._model()
+        self._ordinary = builder.build()
         free_names()
-        return super().run(weights)
 
-    def _agreeing(self) -> int:
-        return 1  # the coordinator decides alone
-
-    def _waiting(self) -> None:
-        return None  # other processes read
-
-    def _model(self) -> tf.keras.Model:
-        model = super()._model()
-        if tf.distribute.has_strategy():
-            ours, ordinary = map(structure.of, (model, self._ordinary))
-            structure.check(ours, ordinary, "for the workers", "for the coordinator")
-            parameter_server.follow(model, self._ordinary)
-            if self._choice.workers > 1:
-                update_lock.lock_updates(model)
+    def model(self) -> tf.keras.Model:
+        """The workers' model; called in the scope of the strategy."""
+        model = self._builder.build(warm=False)
+        ours, ordinary = map(structure.of, (model, self._ordinary))
+        structure.check(ours, ordinary, "for the workers", "for the coordinator")
+        _follow(model, self._ordinary)
+        if self._workers > 1:
+            update_lock.lock_updates(model)
         return model
 
-    def _warm_start(self, model: tf.keras.Model, path: str) -> None:
-        """Reads into the ordinary model only; `follow` copies the weights from it."""
-        if not tf.distribute.has_strategy():
-            super()._warm_start(model, path)
-
-    def _hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
-        return parameter_server.AsyncHooks(
+    def hooks(self, keeper: Keeper, *common: Any) -> AsyncHooks:
+        """The hooks of the training; `common` are the arguments of every `Hooks`."""
+        return AsyncHooks(
             *common,
-            workers=self._choice.workers,
+            workers=self._workers,
             ordinary=self._ordinary,
-            evaluation=self._evaluated.ordered(self._spec.batch_size),
+            evaluation=self._builder.evaluated.ordered(self._batch_size),
             pauses=keeper.is_due,
         )
 
-    def _feed(self, model: tf.keras.Model, step: int) -> Any:
-        assert isinstance(self._examples, Split)  # nobody divides files here
-        feed = functools.partial(self._examples.remote, **self._stream(step))
-        return parameter_server.distributed(feed, self._choice.workers)
+    def feed(self, model: tf.keras.Model, **stream: Any) -> Any:
+        """The input of `fit`, with a separate input pipeline for each worker.
 
-    def _evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
-        return None, None  # the hooks do it
+        The streams have no end: a worker that is faster than the others takes more than
+        its share.
 
-    def _write(self, model: tf.keras.Model, path: str) -> None:
+        Args:
+          model: The workers' model.
+          **stream: The arguments of `Split.remote`, e.g. `first_step`.
+        """
+        examples = self._builder.examples
+        assert isinstance(examples, Split)  # nobody divides files here
+        remote = functools.partial(examples.remote, **stream, pipelines=self._workers)
+        index = tf.distribute.coordinator.experimental_get_current_worker_index
+
+        def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
+            return remote(pipeline=index())
+
+        return tf.keras.utils.experimental.DatasetCreator(of_worker)
+
+    def evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
+        """None: the hooks evaluate the ordinary model."""
+        return None, None
+
+    def trained(
+        self, model: tf.keras.Model
+    ) -> tuple[tf.keras.Model, tf.distribute.Strategy | None]:
+        """The ordinary model with the weights of the workers' model; no strategy."""
         self._ordinary.set_weights(model.get_weights())
-        saved_weights.write(self._ordinary, path)
-        structure.write(self._ordinary, path)
-        answers.write(self._ordinary, self._sample(), None, path)
+        return self._ordinary, None
+
+
+def _follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
+    """Gives `model` the weights of an ordinary model, listed as whole tables.
+
+    An initializer called for each part of a split table gives other values than one
+    call for the whole table. `get_weights` returns whole tables, as under the other
+    strategies, e.g. for callbacks that keep the best weights.
+
+    Args:
+      model: A model with variables on parameter servers.
+      ordinary: A model of the same function, built outside of any strategy.
+    """
+    partitioned_variables.use_tables(model)
+    model.set_weights(ordinary.get_weights())
+    # Split tables can only be restored once they exist, not while they are created.
+    optimizers.build(model, own=True)
+    for line in _placement(compiled.variables(model)):
+        logging.info(line)
+
+
+def _placement(variables: list[tf.Variable]) -> list[str]:
+    """Log lines: bytes that each server holds, and parts of split tables."""
+    held: collections.Counter[str] = collections.Counter()
+    for variable in variables:
+        count = variable.shape.num_elements() or 0  # None: what `adapt` has counted
+        size = count * variable.dtype.size
+        held[_server_of(variable)] += size
+    lines = [f"{server} holds {held[server]:,} bytes" for server in sorted(held)]
+    for table in partitioned_variables.tables(variables):
+        if len(table) > 1:
+            parts = (f"{part.shape[0]:,} rows on {_server_of(part)}" for part in table)
+            name = partitioned_variables.name(table).removesuffix(":0")
+            lines.append(f"{name} is split: {', '.join(parts)}")
+    return lines
+
+
+def _server_of(variable: tf.Variable) -> str:
+    device = tf.DeviceSpec.from_string(variable.device)
+    return f"{device.job}-{device.task}"
+
+
+class AsyncHooks(Hooks):
+    """Callbacks of an asynchronous run: steps end some time after being scheduled.
+
+    The callbacks of a step are called once the step has ended, in the order of
+    scheduling, with plain numbers. So batch-level callbacks work, which Keras rejects
+    under this strategy. At most `STEPS_AHEAD` steps per worker are scheduled ahead.
+
+    Args:
+      callbacks: The callbacks, in the order in which they are called.
+      model: The model that the callbacks get.
+      position: The position of training.
+      epochs: Passes over the data.
+      workers: Number of workers.
+      ordinary: A copy of the model outside of any strategy, for evaluation.
+      evaluation: Batches to evaluate on after each epoch.
+      pauses: Maps a step number to whether callbacks need the exact weights after that
+        step, e.g. to save a checkpoint. If so, all scheduled steps end before the
+        callbacks are called.
+    """
+
+    def __init__(
+        self,
+        callbacks: list[tf.keras.callbacks.Callback],
+        model: tf.keras.Model,
+        position: Position,
+        epochs: int,
+        *,
+        workers: int,
+        ordinary: tf.keras.Model,
+        evaluation: tf.data.Dataset,
+        pauses: Callable[[int], bool],
+    ):
+        super().__init__(callbacks, model, position, epochs)
+        self._check_timing = (
+            False  # or Keras warns of slow callbacks: it times our waiting
+        )
+        strategy = model.distribute_strategy
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._under_way: collections.deque[tuple[int, Any]] = collections.deque()
+        self._most = STEPS_AHEAD * workers
+        self._ordinary = ordinary
+        self._evaluation = evaluation
+        self._pauses = pauses
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Does nothing: the step is scheduled, but has not begun."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Adds a scheduled step; reports steps that have ended, if due.
+
+        Args:
+          batch: Number of the batch in this call of `fit`.
+          logs: The step's future result.
+        """
+        self._under_way.append((batch, logs))
+        if self._pauses(self.step_of(batch)):
+            self._coordinator.join()
+            self._report_all()
+        elif len(self._under_way) > self._most:
+            self._report_oldest()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Waits for all steps and evaluates, so that callbacks get `val_…` too."""
+        self._report_all()
+        logs.update(self._evaluated())
+        super().on_epoch_end(epoch, logs)
+
+    def _report_all(self) -> None:
+        while self._under_way:
+            self._report_oldest()
+
+    def _report_oldest(self) -> None:
+        """Waits for the oldest scheduled step and calls the callbacks for it."""
+        batch, result = self._under_way.popleft()
+        logs = result.fetch()
+        self._position.is_exact = not self._under_way
+        super().on_train_batch_begin(batch)
+        super().on_train_batch_end(batch, logs)
+
+    def _evaluated(self) -> dict[str, float]:
+        self._ordinary.set_weights(self.model.get_weights())
+        evaluate = functools.partial(
+            self._ordinary.evaluate,
+            self._evaluation,
+            callbacks=self,
+            verbose=0,
+            return_dict=True,
+        )
+        # In another thread, because this one is in the scope of the strategy.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            found = thread.submit(evaluate).result()
+        return {f"val_{name}": value for name, value in found.items()}
+
+    def _disallow_batch_hooks_in_ps_strategy(self) -> None:
+        """Allows batch-level callbacks: they are called with plain numbers here."""

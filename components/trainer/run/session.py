@@ -14,10 +14,10 @@ from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.gang import heartbeat, preemption
-from strategos.components.trainer.loop import parameter_server
-from strategos.components.trainer.loop.asynchronous import AsyncTraining
+from strategos.components.trainer.loop import asynchronous
+from strategos.components.trainer.loop.model_builder import configure_step
 from strategos.components.trainer.loop.state import saved_weights
-from strategos.components.trainer.loop.synchronous import Training, configure_step
+from strategos.components.trainer.loop.training import Training
 from strategos.components.trainer.model import out_of_memory, workload
 from strategos.components.trainer.model.comparison import answers, structure
 from strategos.components.trainer.model.context import TrainingContext
@@ -55,13 +55,12 @@ def train(
     # Not the launcher's choice: each process has the devices of its own host.
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:
-        parameter_server.serve(cluster)
+        asynchronous.serve(cluster)
     if modules.takes_fn_args(spec.folder, spec.module):
         return tfx_run_fn.train(spec, cluster, choice, f"{weights}-exported")
     distribution = strategy.build(choice, spec.distribution, cluster)
     preemption.install_handler()
-    kind = Training if choice.is_synchronous else AsyncTraining
-    return kind(spec, operation, cluster, choice, distribution).run(weights)
+    return Training(spec, operation, cluster, choice, distribution).run(weights)
 
 
 def evaluate_and_export(

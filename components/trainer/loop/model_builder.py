@@ -1,0 +1,175 @@
+"""Builds the user's model for the examples of a training, ready for the first step."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components import events, processes
+from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.compat import (
+    keras3,
+    keras_names,
+    optimizers,
+    partitioned_variables,
+    rates,
+)
+from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop.warm_start import earlier_weights
+from strategos.components.trainer.model import learning_rate, workload
+from strategos.components.trainer.model.comparison import structure
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.replicas import local_values, uneven_batches
+from strategos.components.trainer.model.tables import relations
+from strategos.components.trainer.model.user_module import UserModule
+from strategos.components.trainer.spec import Settings, WorkerSpec
+
+
+class ModelBuilder:
+    """Reads the examples of a training and builds the user's model for them.
+
+    Args:
+      spec: The model, data and settings of the training.
+      cluster: All tasks, and the task of this process.
+      choice: The strategy of the training.
+      replicas: Copies of the model that train together.
+      agreement: Sums values over the workers.
+
+    Attributes:
+      code: The user's module.
+      examples: The training examples.
+      evaluated: The evaluation examples.
+      context: The context of `build_model`. A build may find that the last batch of an
+        epoch must be left out; it then replaces the context.
+      sums_rows: Whether a loss of the last build is a sum over rows, see
+        `UserModule.combine_losses`.
+
+    Raises:
+      UserError: The user's module, settings or data are invalid.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        cluster: ClusterSpec,
+        choice: Choice,
+        replicas: int,
+        agreement: Agreement,
+    ):
+        self._spec, self._cluster, self._choice = spec, cluster, choice
+        self._agreement = agreement
+        self.code = UserModule(spec, choice.name)
+        self.sums_rows = False
+        events.emit("progress", message="reading examples")
+        self.examples = workload.training_split(spec, cluster, agreement)
+        self.evaluated = workload.split(spec, spec.eval_files, spec.eval_rows)
+        processes.return_freed_memory()  # parsed blocks take as much as the columns
+        rows = self.examples.rows
+        self.context = workload.context(spec, rows, replicas, is_chief=cluster.is_chief)
+        if isinstance(self.examples, file_shards.FileShare):
+            # Pipelines cannot fill up each other's last batch.
+            self.context = dataclasses.replace(self.context, drops_last_batch=True)
+        self._check_steps()
+        pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
+        share = dataset.share_of(pipeline, agreement.workers, replicas)
+        logging.info("reads %s", self.examples.reads(replicas, share))
+
+    def build(self, *, warm: bool = True) -> tf.keras.Model:
+        """Builds the user's model in the current strategy, ready for `fit`.
+
+        Builds the model a second time if the first build shows that the last batch of
+        an epoch must be left out: schedules and dropout depend on the steps per epoch.
+
+        Args:
+          warm: Whether the model gets the weights of `trainer.warm_start`, if set.
+
+        Raises:
+          UserError: The user's code fails, or the model cannot be trained.
+        """
+        free_names, planned = keras_names.mark(), self.context.steps_per_epoch
+        model, outputs = self._built()
+        self.context = self._settled_by(model)
+        if self.context.steps_per_epoch != planned:
+            self._check_steps()
+            del model
+            gc.collect()  # its variables may fill half of a GPU
+            free_names()
+            model, outputs = self._built()
+        if not keras3.is_model(model):  # its own dropout has its state in variables
+            self.context.training_step.follow(model)
+        configure_step(model, self._spec.settings)
+        if self.context.replicas > 1:
+            local_values.report_means(model)
+        self.code.check(model, outputs, self.examples, self.evaluated)
+        partitioned_variables.leave_out_vocabularies(model)
+        optimizers.build(model)
+        structure.check_tasks(model, self._agreement, self._cluster)
+        if warm and self._spec.warm_start:
+            self._warm_start(model, f"{self._spec.warm_start}/weights")
+        return model
+
+    def _warm_start(self, model: tf.keras.Model, path: str) -> None:
+        """Reads the weights of an earlier model, the same values in each task."""
+        features, _ = self.evaluated.sample(relations.ROWS)
+        context = self.context
+        tables = relations.find(model, features, context.ids, context.label)
+        moved = earlier_weights.read(model, path, tables, is_chief=context.is_chief)
+        structure.check_warm_start(model, path, resized=bool(moved))
+
+    def _built(self) -> tuple[tf.keras.Model, Any]:
+        """The user's model with all variables of its layers, and its first outputs."""
+        spec, replicas = self._spec, self.context.replicas
+        model = self.code.build_model(self.context)
+        learning_rate.scale(model, spec.settings, spec.batch_size, replicas)
+        if self._choice.name == "central_storage":
+            rates.let_replicas_set_it(model)
+        self.code.check_scope(model, tf.distribute.get_strategy())
+        outputs = self.code.outputs(model, self.examples)
+        if replicas > 1:
+            self.sums_rows = self.code.combine_losses(model, outputs, self.examples)
+        return model, outputs
+
+    def _settled_by(self, model: tf.keras.Model) -> TrainingContext:
+        return uneven_batches.settle(
+            model,
+            self.context,
+            self._spec.settings,
+            self._choice.name,
+            own_loop=bool(self.code.run_fn),
+        )
+
+    def _check_steps(self) -> None:
+        """Rejects an epoch with less than one batch if smaller batches are left out."""
+        if not self.context.steps_per_epoch:
+            raise UserError(
+                f"the {self.context.rows:,} rows of an epoch do not fill a batch, "
+                "and a smaller one is left out (`last_batch: drop`, or the log "
+                "says why)",
+                key="trainer.batch_size",
+                received=f"{self._spec.batch_size:,}",
+                remedy="Choose a smaller one, or add data.",
+            )
+
+
+def configure_step(model: tf.keras.Model, settings: Settings) -> None:
+    """Sets XLA and the steps per execution of the model's `fit`.
+
+    Args:
+      model: The compiled model.
+      settings: The settings of the run.
+    """
+    if keras3.is_model(model):
+        keras3.compile_as(model, settings)
+        return
+    optimizers.compile_dense_updates_only(model)
+    if settings.jit_compile:
+        model.jit_compile = True
+    if settings.steps_per_execution:
+        model.steps_per_execution = settings.steps_per_execution

@@ -1,0 +1,252 @@
+"""Training in one task of a gang: the same model code under every strategy."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.files import filesystems
+from strategos.components.trainer.cluster import strategy
+from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop import callbacks, custom_loop, fit
+from strategos.components.trainer.loop.asynchronous import Asynchronous
+from strategos.components.trainer.loop.checkpoint_callback import Cadence, Keeper
+from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
+from strategos.components.trainer.loop.model_builder import ModelBuilder
+from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.progress import (
+    EvaluatedWeights,
+    Progress,
+    Recorder,
+    TerminateOnNaN,
+)
+from strategos.components.trainer.loop.state import saved_weights
+from strategos.components.trainer.loop.synchronous import Synchronous
+from strategos.components.trainer.model import effects, out_of_memory
+from strategos.components.trainer.model.comparison import answers, structure
+from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transformed import sample
+
+Callbacks = list[tf.keras.callbacks.Callback]
+
+
+class Training:
+    """Trains the user's model: the same code under every strategy.
+
+    Args:
+      spec: The model, data and settings of the training.
+      operation: Operational settings that do not change the weights, e.g. the
+        checkpoint interval.
+      cluster: All tasks, and the task of this process.
+      choice: Name of the strategy, and the reason for choosing it.
+      distribution: The strategy object.
+
+    Raises:
+      UserError: The user's code, settings or data are invalid.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        operation: Operation,
+        cluster: ClusterSpec,
+        choice: strategy.Choice,
+        distribution: tf.distribute.Strategy,
+    ):
+        self._spec = spec
+        self._operation = operation
+        self._choice = choice
+        self._strategy = distribution
+        # An asynchronous training's coordinator decides alone.
+        workers = choice.workers if choice.is_synchronous else 1
+        self._agreement = Agreement(distribution, workers)
+        replicas, size = distribution.num_replicas_in_sync, spec.batch_size
+        strategy.check_batch(size, replicas)
+        self._builder = builder = ModelBuilder(
+            spec, cluster, choice, replicas, self._agreement
+        )
+        self._code, self._evaluated = builder.code, builder.evaluated
+        self._way: Synchronous | Asynchronous = (
+            Synchronous(builder, distribution, size)
+            if choice.is_synchronous
+            else Asynchronous(builder, choice.workers, size)
+        )
+
+    @property
+    def _context(self) -> TrainingContext:
+        return self._builder.context
+
+    def run(self, weights: str) -> dict[str, Any]:
+        """Trains and writes the weights.
+
+        Args:
+          weights: Prefix of the files that get the chief's weights.
+
+        Returns:
+          Facts of the training, e.g. its strategy and steps; `component.py` lists them
+          as properties of the Model artifact.
+
+        Raises:
+          UserError: The user's code, settings or data are invalid.
+          Preempted: A worker received SIGTERM; all have saved a checkpoint.
+        """
+        with self._strategy.scope():
+            model = self._way.model()
+            if self._context.is_chief:
+                model.summary(print_fn=logging.info)
+            position = Position(self._context.steps_per_epoch)
+            progress = Progress(self._context, position, self._way.wait)
+            recorder = Recorder()
+            evaluated = EvaluatedWeights(recorder)
+            with (
+                self._of_chief(self._spec.log_dir) as log_dir,
+                self._code.blamed("training fails"),
+            ):
+                others = self._callbacks(model, position, log_dir)
+                with out_of_memory.explained(self._context):
+                    followed = [evaluated, progress, *others, recorder]
+                    self._train(model, position, followed)
+            epoch = evaluated.epoch()
+            folder, name = os.path.split(weights)
+            with self._of_chief(folder) as folder:
+                self._write(model, os.path.join(folder, name))
+        return {
+            **self._facts(position, progress),
+            "parameters": model.count_params(),
+            "history": recorder.history,
+            "weights_epoch": epoch,
+        }
+
+    def _callbacks(
+        self, model: tf.keras.Model, position: Position, log_dir: str
+    ) -> Callbacks:
+        asked = self._spec.settings.callbacks
+        found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        own = self._code.callbacks(self._context)
+        if self._context.is_chief:
+            callbacks.note_best_weights(asked, model.optimizer)
+            callbacks.warn_of_choices(asked, own, self._spec.eval_split)
+        if asked.get("terminate_on_nan", True):
+            found.insert(0, TerminateOnNaN(position))
+        found += own
+        self._watch_batches = callbacks.watch_batches(asked, own)
+        # A custom loop traces its steps itself.
+        return found if self._code.run_fn else [*found, effects.Unchanged(model)]
+
+    def _train(
+        self, model: tf.keras.Model, position: Position, accompanying: Callbacks
+    ) -> None:
+        """Trains by Keras's `fit`, or by the user's own loop."""
+        means = custom_loop.EpochMeans()
+        if self._code.run_fn:
+            accompanying = [means, *accompanying]
+        keeper = self._keeper(position, accompanying)
+        keeper.restore(model)
+        followed = [*accompanying, keeper]
+        if self._chooses_steps(model):
+            due = keeper.steps_until_due
+            followed.insert(0, fit.StepsPerExecution(position, due))
+        hooks = self._way.hooks(keeper, followed, model, position, self._context.epochs)
+        feed = functools.partial(self._feed, model)
+        if self._code.run_fn:
+            ordered = keras3.batches(model, self._evaluated.ordered)
+            custom_loop.run(
+                self._code.run_fn,
+                self._context,
+                strategy=self._strategy,
+                model=model,
+                loop=custom_loop.Loop(
+                    model, self._context, position, feed, hooks, means
+                ),
+                eval_rows=self._evaluated.rows,
+                eval_dataset=functools.partial(ordered, self._spec.batch_size),
+            )
+        else:
+            evaluation, steps = self._way.evaluation(model)
+            fit.fit(
+                model,
+                self._context,
+                position,
+                feed=feed,
+                evaluation=evaluation,
+                evaluation_steps=steps,
+                hooks=hooks,
+            )
+
+    def _chooses_steps(self, model: tf.keras.Model) -> bool:
+        """Whether `fit.StepsPerExecution` chooses the steps per execution."""
+        return (
+            self._spec.settings.steps_per_execution is None
+            and self._choice.name == "one_device"
+            and not self._code.run_fn
+            and not self._watch_batches
+            and fit.StepsPerExecution.suits(model)
+        )
+
+    def _feed(self, model: tf.keras.Model, step: int) -> Any:
+        """The stream of batches from `step` on."""
+        return self._way.feed(
+            model,
+            batch_size=self._spec.batch_size,
+            seed=self._spec.seed,
+            epochs=None,
+            first_step=step,
+            drop_last=self._context.drops_last_batch,
+        )
+
+    def _write(self, model: tf.keras.Model, path: str) -> None:
+        model, its_strategy = self._way.trained(model)
+        saved_weights.write(model, path)
+        structure.write(model, path)
+        rows = self._evaluated.ends(sample.ROWS)  # the export must answer the same
+        answers.write(model, rows, its_strategy, path)
+
+    def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
+        folder = self._spec.checkpoint_dir
+        copied = filesystems.needs_copies(folder)
+        store = (CopiedCheckpoints if copied else Checkpoints)(
+            folder,
+            keep=self._operation.checkpoint_keep,
+            is_chief=self._context.is_chief,
+        )
+        cadence = Cadence.of(self._operation.checkpoint_every)
+        return Keeper(store, cadence, self._agreement, position, followed)
+
+    @contextlib.contextmanager
+    def _of_chief(self, folder: str) -> Iterator[str]:
+        """The folder; for another task than the chief a temporary one.
+
+        All workers write weights, because reading a variable may be a collective.
+        """
+        if self._context.is_chief:
+            yield folder
+            return
+        with tempfile.TemporaryDirectory(prefix="copy-") as aside:
+            yield aside
+
+    def _facts(self, position: Position, progress: Progress) -> dict[str, Any]:
+        epochs = position.epoch * self._context.rows_per_epoch
+        return {
+            "strategy": self._choice.name,
+            "reason": self._choice.reason,
+            "replicas": self._context.replicas,
+            "workers": self._choice.workers,
+            "rows": self._context.rows,
+            "global_batch": self._spec.batch_size,
+            "seed": self._spec.seed,
+            "loss_sums_rows": self._builder.sums_rows,
+            "steps": position.step,
+            "examples": epochs + position.offset * self._spec.batch_size,
+            "examples_per_second": round(progress.examples_per_second, 1),
+        }
