@@ -21,7 +21,7 @@ from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.launchers.jobs import training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
-from strategos.components.trainer.launchers.jobs.output import Output
+from strategos.components.trainer.launchers.jobs.output import FileOutput, Output
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
     Phase,
@@ -191,7 +191,7 @@ class Slurm:
 
     def output(self, job: Job, attempt: Attempt) -> Output:
         """The logs and events of a job; see `Scheduler`."""
-        return Output(attempt, self.name)
+        return FileOutput(attempt, self.name)
 
     def adopt(self, job: Job) -> None:
         """Nothing: jobs outlive their launcher; see `Scheduler`."""

@@ -10,18 +10,15 @@ about a quota for machines, which does not pass in seconds.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from strategos.components.errors import UserError, first_line
-from strategos.components.files import temporary
 from strategos.components.services import google_api
 from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
-from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
+from strategos.components.trainer.launchers.jobs.output import Output, ServiceOutput
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
     Phase,
@@ -73,11 +70,9 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
       WorkerError: The job failed by an internal error.
     """
     settings = operation.job
-    with temporary.folder() as scratch:
-        code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
-        inside = staging.in_image(spec, settings, "vertex.modules")
-        jobs = CustomJobs(settings, code, Path(scratch))
-        return training.launch(inside, operation, jobs)
+    code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
+    inside = staging.in_image(spec, settings, "vertex.modules")
+    return training.launch(inside, operation, CustomJobs(settings, code))
 
 
 def check(root: str, settings: Mapping[str, Any]) -> None:
@@ -117,14 +112,13 @@ class CustomJobs:
       settings: `trainer.distribution.vertex` with its values from `vertex`, times in
         seconds.
       code: Fingerprint of the user's code.
-      scratch: Folder of this machine, for copies of logs and events.
     """
 
     name = "Vertex AI"
     remedy = f"Check {KEY}, `vertex.region` and the project's quotas."
 
-    def __init__(self, settings: Mapping[str, Any], code: str, scratch: Path):
-        self._settings, self._code, self._scratch = settings, code, scratch
+    def __init__(self, settings: Mapping[str, Any], code: str):
+        self._settings, self._code = settings, code
         self.pending_timeout = settings["pending_timeout"]
         # Vertex AI sets this variable in all of its containers. A step is started again
         # only as long as its pipeline lasts; elsewhere a launcher may come after days.
@@ -158,10 +152,8 @@ class CustomJobs:
 
     def output(self, job: Job, attempt: Attempt) -> Output:
         """The logs and events of a job; see `Scheduler`."""
-        folder = self._scratch / job.id
-        folder.mkdir(exist_ok=True)
-        here = dataclasses.replace(cast(RemoteAttempt, attempt), scratch=folder)
-        return CopiedOutput(here, self.name, self._logs_of(job.id))
+        remote = cast(RemoteAttempt, attempt)
+        return ServiceOutput(remote, self.name, self._logs_of(job.id))
 
     def _listed(self, label: str, value: str) -> list[Any]:
         request = {"parent": self._parent, "filter": f'labels.{label}="{value}"'}

@@ -218,16 +218,15 @@ class RemoteAttempt(Attempt):
             self._files.put(_REPORT, report)
 
 
-def attempt_at(folder: str, scratch: Path | None = None) -> Attempt:
+def attempt_at(folder: str) -> Attempt:
     """The attempt in a folder.
 
     Args:
       folder: Path or URL.
-      scratch: See `Attempt`; needed for a URL wherever the job itself runs.
     """
     place = places.at(folder)
     kind = RemoteAttempt if isinstance(place, RemotePath) else Attempt
-    return kind(place, scratch)
+    return kind(place)
 
 
 class Attempts:

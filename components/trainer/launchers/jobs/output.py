@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import abc
 import re
 import sys
 from collections import deque
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from strategos.components import events
+from strategos.components.trainer.cluster.environment import Task
 from strategos.components.trainer.launchers.jobs.attempt import (
     REJECTED,
     Attempt,
@@ -20,7 +22,7 @@ _KEPT_LINES = 12
 _BAD_TASK = re.compile(r"error: .*\btasks? (\d+).*: (?:Exited|Killed|.*core dumped)")
 
 
-class Output:
+class Output(abc.ABC):
     """The logs and the events of one attempt.
 
     Args:
@@ -29,32 +31,28 @@ class Output:
     """
 
     def __init__(self, attempt: Attempt, batch: str):
-        names = [task.name for task in attempt.tasks]
-        self._tasks = [_Log(attempt.log_of(n), name) for n, name in enumerate(names)]
-        self._job = _Log(attempt.log, batch.lower())
-        self._events = events.NewEvents(attempt.events)
+        self._job = _Log(batch.lower())
+        self._tasks = {task: _Log(task.name) for task in attempt.tasks}
 
+    @abc.abstractmethod
     def pass_on(self, *, at_once: bool = False) -> None:
         """Prints the new lines to stderr, and emits the new events.
 
         Args:
           at_once: Whether the batch system is asked even if it was a moment ago.
         """
-        for log in (self._job, *self._tasks):
-            log.pass_on()
-        for event in self._events.read():
-            events.relay(event)
 
     @property
     def rejection(self) -> str:
         """Why a task cannot use the attempt's folder, as far as it is known; or ""."""
-        lines = (line for log in self._tasks for line in log.last)
+        lines = (line for log in self._tasks.values() for line in log.last)
         return next((r for line in lines if (r := line.partition(REJECTED)[2])), "")
 
     def last_lines(self) -> str:
         """The last lines of the task that failed first, as far as it is known."""
         bad = [match for line in self._job.last if (match := _BAD_TASK.search(line))]
-        logs = [self._tasks[int(bad[0][1])]] if bad else self._tasks
+        tasks = list(self._tasks.values())
+        logs = [tasks[int(bad[0][1])]] if bad else tasks
         found = next((log for log in logs if log.last), self._job)
         if not found.last:
             return ""
@@ -62,23 +60,49 @@ class Output:
         return f"The last lines of {found.name}:{lines}"
 
 
+class FileOutput(Output):
+    """Output of a job with a shared folder, where logs and events are files that grow.
+
+    Args:
+      attempt: See `Output`.
+      batch: See `Output`.
+    """
+
+    def __init__(self, attempt: Attempt, batch: str):
+        super().__init__(attempt, batch)
+        self._files = [(self._job, events.NewLines(attempt.log))]
+        for rank, log in enumerate(self._tasks.values()):
+            self._files.append((log, events.NewLines(attempt.log_of(rank))))
+        self._events = events.NewEvents(attempt.events)
+
+    def pass_on(self, *, at_once: bool = False) -> None:
+        """See `Output`."""
+        for log, file in self._files:
+            for line in file.read():
+                log.show(line.decode(errors="replace"))
+        for event in self._events.read():
+            events.relay(event)
+
+
 class Logs(Protocol):
     """The log that a batch system keeps of one job."""
 
-    def copy(self, attempt: Attempt, *, at_once: bool = False) -> None:
-        """Appends new lines to the files of an attempt's `scratch`.
+    def new_lines(
+        self, tasks: Sequence[Task], *, at_once: bool = False
+    ) -> Iterator[tuple[Task | None, str]]:
+        """The new lines, each with its task; with None if the job itself wrote it.
 
         Args:
-          attempt: The attempt.
+          tasks: The tasks of the job, by rank.
           at_once: Whether to ask even if the last request was a moment ago.
         """
 
 
-class CopiedOutput(Output):
+class ServiceOutput(Output):
     """Output of a job without a shared folder: logs of its system, events of its store.
 
     Args:
-      attempt: The attempt; its `scratch` is a folder of this machine.
+      attempt: See `Output`.
       batch: See `Output`.
       logs: The log of the job.
     """
@@ -90,8 +114,8 @@ class CopiedOutput(Output):
 
     def pass_on(self, *, at_once: bool = False) -> None:
         """See `Output`."""
-        self._logs.copy(self._attempt, at_once=at_once)
-        super().pass_on()
+        for task, line in self._logs.new_lines([*self._tasks], at_once=at_once):
+            (self._tasks[task] if task else self._job).show(line)
         report = self._attempt.report()
         new = report["count"] - self._passed
         for event in report["events"][-new:] if new > 0 else ():
@@ -105,23 +129,17 @@ class CopiedOutput(Output):
 
 
 class _Log:
-    """A file that grows.
+    """The lines of a task or job that were shown last.
 
     Args:
-      path: The file; it may not exist yet.
-      name: Prefix of its lines.
+      name: Prefix of the lines.
     """
 
-    def __init__(self, path: Path, name: str):
-        self._lines = events.NewLines(path)
+    def __init__(self, name: str):
         self.name = name
         self.last: deque[str] = deque(maxlen=_KEPT_LINES)
 
-    def pass_on(self) -> None:
-        for line in self._lines.read():
-            self._print(line.decode(errors="replace").rstrip())
-
-    def _print(self, line: str) -> None:
-        line = line.removeprefix(f"[{self.name}]").removeprefix(" ")
+    def show(self, line: str) -> None:
+        line = line.rstrip().removeprefix(f"[{self.name}]").removeprefix(" ")
         self.last.append(line)
         print(f"[{self.name}] {line}", file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import LAUNCHERS, slurm
 from strategos.components.trainer.launchers.jobs import slurm_task, training, watch
 from strategos.components.trainer.launchers.jobs.attempt import cluster_of
-from strategos.components.trainer.launchers.jobs.output import Output
+from strategos.components.trainer.launchers.jobs.output import FileOutput
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
 
 SETTINGS = {
@@ -111,7 +111,7 @@ class Batch:
         self.job = dataclasses.replace(self.job, phase=phase, state=state, **more)
 
     def output(self, job, attempt):
-        return Output(attempt, self.name)
+        return FileOutput(attempt, self.name)
 
     def jobs(self, name):
         if not self.answers:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from strategos.components.trainer.cluster.environment import Task
 from strategos.components.trainer.gang import watchdog
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
 from strategos.components.trainer.launchers.jobs.kubernetes.manifest import CONTAINER
 from strategos.components.trainer.launchers.jobs.scheduler import UnreachableError
 
@@ -27,7 +26,7 @@ class _DeniedError(Exception):
 
 
 class PodLogs:
-    """The logs of the pods of one job, copied to the files that a launcher reads.
+    """The logs of the pods of one job, as `Logs`.
 
     Each request asks for all lines since the second of the newest known line, and known
     lines are dropped from the answer. So a connection that breaks loses none, and none
@@ -56,7 +55,9 @@ class PodLogs:
         self._known: dict[str, set[str]] = {}
         self._denials = 0
 
-    def copy(self, attempt: Attempt, *, at_once: bool = False) -> None:
+    def new_lines(
+        self, tasks: Sequence[Task], *, at_once: bool = False
+    ) -> Iterator[tuple[Task | None, str]]:
         """See `Logs`."""
         from urllib3.exceptions import HTTPError
 
@@ -66,11 +67,10 @@ class PodLogs:
             return
         self._asked = now
         try:
-            for rank, task in enumerate(attempt.tasks):
+            for task in tasks:
                 self._pods[task] = self._pods.get(task) or self._pod_of(task)
-                lines = self._new_lines(self._pods[task])
-                with attempt.log_of(rank).open("a") as file:
-                    file.writelines(f"{line}\n" for line in lines)
+                for line in self._new_lines(self._pods[task]):
+                    yield task, line
             self._denials = 0
         except (HTTPError, UnreachableError):
             pass  # asked again at the next look

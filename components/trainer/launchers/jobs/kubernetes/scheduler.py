@@ -12,18 +12,15 @@ has just started denies everything until it has read the roles.
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import functools
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, temporary
+from strategos.components.files import filesystems
 from strategos.components.services import kubernetes_client
 from strategos.components.trainer import finished
 from strategos.components.trainer.cluster.environment import Task
@@ -36,7 +33,11 @@ from strategos.components.trainer.launchers.jobs.kubernetes.manifest import (
     Resource,
     manifest,
 )
-from strategos.components.trainer.launchers.jobs.output import CopiedOutput, Output
+from strategos.components.trainer.launchers.jobs.output import (
+    FileOutput,
+    Output,
+    ServiceOutput,
+)
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
     Phase,
@@ -95,12 +96,11 @@ def launch(
     code = ""
     if filesystems.is_remote(settings["folder"] or spec.checkpoint_dir):
         code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
-    with temporary.folder() as scratch:
-        jobs = PodJobs(resource, settings, Path(scratch), code)
-        moved = staging.staged(spec, settings, resource.key)
-        if code or settings.get("modules"):
-            moved = staging.in_image(moved, settings, "kubeflow.modules")
-        facts = training.launch(moved, operation, jobs)
+    jobs = PodJobs(resource, settings, code)
+    moved = staging.staged(spec, settings, resource.key)
+    if code or settings.get("modules"):
+        moved = staging.in_image(moved, settings, "kubeflow.modules")
+    facts = training.launch(moved, operation, jobs)
     if moved.checkpoint_dir != spec.checkpoint_dir:
         finished.mark(spec)
     staging.remove(spec, settings)
@@ -141,23 +141,15 @@ class PodJobs:
     Args:
       resource: The kind.
       settings: The section `resource.key`, with times in seconds.
-      scratch: Folder of this machine, for copies of logs.
       code: Fingerprint of the user's code, or "" with a volume.
     """
 
     name = "Kubernetes"
 
-    def __init__(
-        self,
-        resource: Resource,
-        settings: Mapping[str, Any],
-        scratch: Path,
-        code: str = "",
-    ):
+    def __init__(self, resource: Resource, settings: Mapping[str, Any], code: str = ""):
         from kubernetes import client
 
-        self._resource, self._settings = resource, settings
-        self._scratch, self._code = scratch, code
+        self._resource, self._settings, self._code = resource, settings, code
         self.remedy = f"Check {resource.key}, and the pods with `kubectl describe`."
         self.pending_timeout = settings["pending_timeout"]
         api, own = kubernetes_client.connect(resource.launcher)
@@ -189,13 +181,11 @@ class PodJobs:
     def output(self, job: Job, attempt: Attempt) -> Output:
         """The logs and events of a job; see `Scheduler`."""
         if not isinstance(attempt, RemoteAttempt):
-            return Output(attempt, self.name)
+            return FileOutput(attempt, self.name)
         pod_of = functools.partial(self._pod_of, job.id)
         where = (self._namespace, self._selector(job.id))
         logs = PodLogs(self._core.api_client, *where, pod_of)
-        folder = tempfile.mkdtemp(dir=self._scratch)
-        here = dataclasses.replace(attempt, scratch=Path(folder))
-        return CopiedOutput(here, self.name, logs)
+        return ServiceOutput(attempt, self.name, logs)
 
     def adopt(self, job: Job) -> None:
         """Makes this step's pod the owner of an object; see `Scheduler`."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from strategos.components.trainer.cluster.environment import Task
 from strategos.components.trainer.gang import watchdog
-from strategos.components.trainer.launchers.jobs.attempt import Attempt
 from strategos.components.trainer.launchers.jobs.vertex.custom_job import replica
 
 URL = "https://logging.googleapis.com/v2/entries:list"
@@ -22,7 +21,7 @@ _START = "1970-01-01T00:00:00Z"
 
 
 class Logs:
-    """The log of one job, copied to the files that a launcher reads.
+    """The log of one job, as `Logs` of `jobs/output.py`.
 
     Args:
       session: Sends authorized requests, as `requests.Session`.
@@ -45,24 +44,23 @@ class Logs:
         self._is_allowed = True
         self.last_of_service = ""
 
-    def copy(self, attempt: Attempt, *, at_once: bool = False) -> None:
-        """Appends new lines to the files of an attempt's `scratch`.
-
-        Args:
-          attempt: The attempt.
-          at_once: Whether to ask even if the last request was a moment ago.
-        """
+    def new_lines(
+        self, tasks: Sequence[Task], *, at_once: bool = False
+    ) -> Iterator[tuple[Task | None, str]]:
+        """See `Logs` of `jobs/output.py`."""
         now = self._clock()
         if not self._is_allowed or (now - self._asked < _ASK_SECONDS and not at_once):
             return
         self._asked = now
-        files = {replica(t): attempt.log_of(n) for n, t in enumerate(attempt.tasks)}
+        replicas = {replica(task): task for task in tasks}
         for entry in self._new_entries():
             name = entry.get("resource", {}).get("labels", {}).get("task_name", "")
             text = _text(entry)
-            if name not in files and text:
+            task = replicas.get(name)
+            if task is None and text:
                 self.last_of_service = text
-            _append(files.get(name, attempt.log), text)
+            for line in text.splitlines():
+                yield task, line
 
     def _new_entries(self) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
@@ -117,8 +115,3 @@ def _before(timestamp: str) -> str:
 def _text(entry: Mapping[str, Any]) -> str:
     payload = entry.get("jsonPayload", {})
     return str(entry.get("textPayload") or payload.get("message") or "").rstrip()
-
-
-def _append(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.writelines(f"{line}\n" for line in text.splitlines())

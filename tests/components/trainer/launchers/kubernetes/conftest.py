@@ -266,10 +266,10 @@ def resource():
 
 
 @pytest.fixture
-def jobs(api, tmp_path, resource):
+def jobs(api, resource):
     """The launcher's side of it: `jobs(**settings)`."""
 
     def make(**changes):
-        return PodJobs(resource, SETTINGS | changes, tmp_path, "c0de")
+        return PodJobs(resource, SETTINGS | changes, "c0de")
 
     return make

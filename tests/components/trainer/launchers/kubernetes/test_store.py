@@ -45,12 +45,14 @@ def test_pods_without_a_volume_get_credentials_and_no_secret(attempt, settings):
 def test_logs_have_each_line_once(api, attempt, jobs, monkeypatch):
     mine = PodLogs(jobs()._core.api_client, *POD, clock=iter(range(99)).__next__)
 
+    lines = {task: [] for task in attempt.tasks}
+
     def shown(rank):
-        log = attempt.log_of(rank)
-        return log.read_text().splitlines() if log.exists() else []
+        return lines[attempt.tasks[rank]]
 
     def copy():
-        mine.copy(attempt, at_once=True)
+        for task, line in mine.new_lines(attempt.tasks, at_once=True):
+            lines[task].append(line)
 
     at = "2026-11-23T04:00:0"
     api.logs["t-chief-0"] = [f"{at}1.1Z one", f"{at}2.25Z two", f"{at}2.25Z two and"]
@@ -79,7 +81,7 @@ def test_logs_that_may_not_be_read_are_missed_once(api, attempt, jobs, capfd):
     mine = PodLogs(jobs()._core.api_client, *POD)
     api.refusal = 403, {"message": "no"}
     for _ in range(20):
-        mine.copy(attempt, at_once=True)
+        list(mine.new_lines(attempt.tasks, at_once=True))
     said = capfd.readouterr().err
     assert said.count("Kubernetes answers 403") == 1
     assert "training-jobs.yaml" in said and "kubectl logs" in said
@@ -89,7 +91,7 @@ def test_logs_are_not_asked_for_at_each_look(api, attempt, jobs):
     times = iter((0.0, 0.5, 1.0, 2.5))
     mine = PodLogs(jobs()._core.api_client, *POD, clock=times.__next__)
     for _ in range(4):
-        mine.copy(attempt)
+        list(mine.new_lines(attempt.tasks))
     assert len(api.asked) == 2 * len(attempt.tasks)
 
 

@@ -216,12 +216,12 @@ def service(monkeypatch):
 
 
 @pytest.fixture
-def jobs(service, tmp_path):
+def jobs(service):
     """The launcher's side of it: `jobs(**settings)`."""
 
     def make(**settings):
         given = {**SETTINGS, "endpoint": service.url, **settings}
-        return vertex.CustomJobs(given, "c0de", tmp_path)
+        return vertex.CustomJobs(given, "c0de")
 
     return make
 

@@ -80,10 +80,9 @@ def test_state_has_the_reason_of_the_service(
     jobs, service, attempts, state, phase, shown, cancelled
 ):
     made, attempt = jobs(), attempts(strategy="auto").new()
-    job = made.submit("t", attempt)
+    made.submit("t", attempt)
     service.log("1", "service", "no machines")
-    made.output(job, attempt)
-    made._logs_of("1").copy(dataclasses.replace(attempt, scratch=attempt.folder))
+    list(made._logs_of("1").new_lines(attempt.tasks))
     service.jobs["1"].state = f"JOB_STATE_{state}"
     (found,) = made.jobs("t")
     assert (found.phase, found.state, found.cancelled) == (phase, shown, cancelled)
@@ -140,7 +139,7 @@ def test_missing_credentials_and_another_root_are_rejected(
 ):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none"))
     with pytest.raises(UserError, match="application-default"):
-        vertex.CustomJobs(settings, "", tmp_path)
+        vertex.CustomJobs(settings, "")
     vertex.check("gs://bucket/root", settings)
     for root in ("/mnt/root", "s3://bucket/root"):
         with pytest.raises(UserError, match="gs://BUCKET/FOLDER") as raised:
@@ -182,11 +181,10 @@ def test_each_line_of_the_log_is_shown_once(attempts, capfd):
     attempt = attempts(**GANG).new()
     one, late = entry("a", 9, "one"), entry("b", 5, "late\nmore", "workerpool1-0")
     session = Session((200, [one]), (0, []), (503, []), (200, [late, one]), (403, []))
-    copied = logs.Logs(session, "p", "7", clock=iter(range(0, 100, 10)).__next__)
-    for _ in range(6):
-        copied.copy(attempt)
-    assert attempt.log_of(0).read_text() == "one\n"
-    assert attempt.log_of(1).read_text() == "late\nmore\n"
+    log = logs.Logs(session, "p", "7", clock=iter(range(0, 100, 10)).__next__)
+    shown = [line for _ in range(6) for line in log.new_lines(attempt.tasks)]
+    chief, worker = attempt.tasks
+    assert shown == [(chief, "one"), (worker, "late"), (worker, "more")]
     assert 'timestamp>="2026-11-23T03:59:09Z"' in session.asked[1]["filter"]
     assert len(session.asked) == 5  # not once more after the 403
     assert "gcloud logging read" in capfd.readouterr().err
