@@ -194,15 +194,11 @@ def with_local_weights(spec: WorkerSpec) -> WorkerSpec:
     return dataclasses.replace(spec, warm_start=folder)
 
 
-def prune_checkpoints(
-    own: str, *, now: float | None = None, seconds: float = _KEPT_SECONDS
-) -> list[str]:
+def prune_checkpoints(own: str) -> list[str]:
     """Removes old checkpoints of other trainings that no run has resumed.
 
     Args:
       own: Folder of this training's checkpoints, which is kept.
-      now: Current time in Unix seconds; by default the clock's.
-      seconds: Age of a folder's newest file after which the folder is removed.
 
     Returns:
       The folders of other trainings' checkpoints that are kept, the newest last.
@@ -211,14 +207,13 @@ def prune_checkpoints(
 
     filesystems.register(own)
     parent = os.path.dirname(own)
-    now = time.time() if now is None else now
     kept = {}
     for name in gfile.listdir(parent) if gfile.isdir(parent) else ():
         folder = os.path.join(parent, name.rstrip("/"))
         if folder == own or not gfile.isdir(folder):
             continue
         kept[folder] = _touched(folder)
-        if now - kept[folder] > seconds:
+        if time.time() - kept[folder] > _KEPT_SECONDS:
             logging.info("Removing %s: no run has resumed it.", folder)
             gfile.rmtree(folder)
             del kept[folder]

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,14 @@ class ClusterSpec:
         addresses, task = _cluster(environ)
         return cls(addresses, task, _tpu(environ), len(visible_gpus(environ)))
 
+    @classmethod
+    def of(cls, tasks: Iterable[Task], addresses: Iterable[str]) -> ClusterSpec:
+        """The cluster of some tasks with their addresses, in the same order."""
+        found: dict[str, tuple[str, ...]] = {}
+        for task, address in zip(tasks, addresses, strict=True):
+            found[task.type] = (*found.get(task.type, ()), address)
+        return cls(found)
+
     @property
     def tasks(self) -> tuple[Task, ...]:
         """All tasks, the chief's type first."""
@@ -112,6 +120,11 @@ class ClusterSpec:
     def at(self, task: Task) -> ClusterSpec:
         """The same cluster, seen from `task`."""
         return dataclasses.replace(self, task=task)
+
+    def address_of(self, task: Task) -> tuple[str, int]:
+        """Host and port of a task; an IPv6 address is in brackets."""
+        host, _, port = self.addresses[task.type][task.index].rpartition(":")
+        return host, int(port)
 
     def count(self, *types: str) -> int:
         """Number of tasks of the given types."""

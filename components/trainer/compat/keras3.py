@@ -42,6 +42,11 @@ def is_optimizer(part: Any) -> bool:
     return isinstance(part, kinds)
 
 
+def unscaled(optimizer: Any) -> Any:
+    """An optimizer, or the one that a wrapper which scales the loss (float16) calls."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def is_of_keras(part: Any) -> bool:
     """Whether an object's class, or a function, is of either Keras, not the user's."""
     return str(getattr(part, "__module__", "")).startswith(("tf_keras.", "keras."))
@@ -260,7 +265,7 @@ def _clip_sum(optimizer: Any) -> None:
     passes the clipped sum, and the others nothing: the rows of a sparse gradient must
     not occur twice, because Adam squares each row separately.
     """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = unscaled(optimizer)
     if not any((inner.clipnorm, inner.global_clipnorm, inner.clipvalue)):
         return
     clip = inner._clip_gradients

@@ -25,8 +25,7 @@ def compile_dense_updates_only(model: tf.keras.Model) -> None:
     Args:
       model: A compiled model.
     """
-    optimizer = getattr(model, "optimizer", None)
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
+    inner = keras3.unscaled(getattr(model, "optimizer", None))
     compiled = getattr(inner, _COMPILED, None)
     if (
         inner is None or compiled is None
@@ -53,7 +52,7 @@ def finalize(model: tf.keras.Model) -> None:
     finalizing = getattr(optimizer, _FINALIZE, None)
     if finalizing is None:  # the optimizers before Keras 2.11
         return
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
+    inner = keras3.unscaled(optimizer)
     # Not where they exist: an optimizer of the user's own may create them anew.
     if getattr(inner, "use_ema", False) and not hasattr(inner, _AVERAGES):
         optimizer.build(model.trainable_variables)
@@ -91,7 +90,7 @@ def build(model: tf.keras.Model, *, own: bool = False) -> None:
       own: Whether to create variables for the user's own optimizer or `train_step`.
     """
     optimizer = model.optimizer
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = keras3.unscaled(optimizer)
     is_own = keras3.is_overridden(model, "train_step") or not keras3.is_of_keras(inner)
     early = type(inner) is not tf.keras.optimizers.Nadam and (own or not is_own)
     if hasattr(optimizer, "build") and (early or keras3.is_model(model)):

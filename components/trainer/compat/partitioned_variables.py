@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +33,16 @@ def tables(variables: Sequence[tf.Variable]) -> list[list[tf.Variable]]:
         else:
             found.append([variable])
     return found
+
+
+def tables_of(model: tf.keras.Model) -> list[list[tf.Variable]]:
+    """The tables of all variables of a model, see `compiled.variables`."""
+    return tables(compiled.variables(model))
+
+
+def indices(groups: Sequence[Sequence[Any]]) -> dict[int, int]:
+    """The index of the table of each variable, by the variable's `id`."""
+    return {id(part): i for i, table in enumerate(groups) for part in table}
 
 
 def name(table: Sequence[tf.Variable]) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from strategos.components.trainer.compat import keras3
+
 
 def given(optimizer: Any) -> Any:
     """The learning rate as given: a variable or a schedule; None if missing.
@@ -51,7 +53,7 @@ def let_replicas_set_it(model: tf.keras.Model) -> None:
     Args:
       model: The compiled model.
     """
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    optimizer = keras3.unscaled(model.optimizer)
     rate = getattr(optimizer, "_current_learning_rate", None)
     if rate is not None:
         optimizer._current_learning_rate = tf.Variable(

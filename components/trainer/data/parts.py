@@ -45,7 +45,7 @@ class Parts:
             whole = self._whole(block).skip(first * len(self.share))
             if self.drop_last:
                 return whole
-            cut = _rows(block) // self.batch_size
+            cut = rows_of(block) // self.batch_size
             return whole.concatenate(self._cut(block, tf.maximum(first, cut)))
 
         return blocks.flat_map(of)
@@ -72,7 +72,7 @@ class Parts:
 
     def _cut(self, block: Any, first: int | tf.Tensor) -> tf.data.Dataset:
         """The parts of batches from `first` on, of any size."""
-        rows, local = _rows(block), len(self.share)
+        rows, local = rows_of(block), len(self.share)
         steps = rows // self.batch_size
         if not self.drop_last:
             steps = -(-rows // self.batch_size)
@@ -105,5 +105,6 @@ class Parts:
         )
 
 
-def _rows(block: Any) -> tf.Tensor:
+def rows_of(block: Any) -> tf.Tensor:
+    """The rows of tensors `[rows, …]`, flat or nested; int64 scalar."""
     return tf.shape(tf.nest.flatten(block)[0], tf.int64)[0]

@@ -119,8 +119,7 @@ def submit(connection: socket.socket) -> None:
 
 def is_local(cluster: ClusterSpec) -> bool:
     """Whether all addresses of the cluster are loopback addresses."""
-    addresses = [each for found in cluster.addresses.values() for each in found]
-    hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
+    hosts = [cluster.address_of(task)[0].strip("[]") for task in cluster.tasks]
     return bool(hosts) and all(map(_is_loopback, hosts))
 
 
@@ -131,11 +130,9 @@ def exposure(cluster: ClusterSpec, reason: str) -> str:
       cluster: All tasks with their addresses.
       reason: The system's reason for not allowing a guard.
     """
-    ports = {
-        task.name: cluster.addresses[task.type][task.index].rpartition(":")[2]
-        for task in cluster.tasks
-    }
-    servers = ", ".join(f"{name} on port {port}" for name, port in ports.items())
+    servers = ", ".join(
+        f"{task.name} on port {cluster.address_of(task)[1]}" for task in cluster.tasks
+    )
     return (
         f"other hosts can connect to this training ({servers}): TensorFlow's server "
         "listens on all interfaces and lets whoever connects read and write files. "

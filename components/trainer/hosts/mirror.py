@@ -37,7 +37,7 @@ _REPORT = re.compile(r"[0-9a-f]{12}/[a-z]+-[0-9]+\.(json|beat)")
 
 def port_of(cluster: ClusterSpec) -> int:
     """The chief's port for copies: the port of its task plus 1."""
-    return int(_chief_address(cluster)[1]) + 1
+    return cluster.address_of(required(cluster.chief))[1] + 1
 
 
 def serve(folder: Path, cluster: ClusterSpec, token: str) -> Server:
@@ -151,7 +151,7 @@ class Copy:
 
     def __init__(self, folder: Path, cluster: ClusterSpec, token: str):
         self._folder, self._token = folder, token
-        self._host = _chief_address(cluster)[0].strip("[]")
+        self._host = cluster.address_of(required(cluster.chief))[0].strip("[]")
         self._port = port_of(cluster)
         self._address = ""
         self._task = required(cluster.task).name
@@ -210,12 +210,6 @@ def _read(folder: Path, *patterns: str) -> dict[str, str]:
         with contextlib.suppress(OSError):
             found[str(path.relative_to(folder))] = path.read_text()
     return found
-
-
-def _chief_address(cluster: ClusterSpec) -> tuple[str, str]:
-    chief = required(cluster.chief)
-    host, _, port = cluster.addresses[chief.type][chief.index].rpartition(":")
-    return host, port
 
 
 def _digest(text: str) -> str:

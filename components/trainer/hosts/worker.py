@@ -195,9 +195,8 @@ def check_port(cluster: ClusterSpec) -> None:
       UserError: Another process uses the port, or the system does not allow it.
     """
     task = required(cluster.task)
-    address = cluster.addresses[task.type][task.index]
-    port = int(address.rpartition(":")[2])
-    given = f"TF_CONFIG gives {task.name} the address {address}, but"
+    host, port = cluster.address_of(task)
+    given = f"TF_CONFIG gives {task.name} the address {host}:{port}, but"
     until = time.monotonic() + _PORT_SECONDS
     try:
         while ports.is_taken(port):

@@ -77,10 +77,9 @@ def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
       settings: `trainer.callbacks`.
       optimizer: The optimizer of the model.
     """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
     names = ("best_checkpoint", "early_stopping")
     keys = [f"trainer.callbacks.{name}" for name in names if settings.get(name)]
-    if keys and getattr(inner, "use_ema", False):
+    if keys and getattr(keras3.unscaled(optimizer), "use_ema", False):
         events.emit(
             "note",
             message=f"{listed(keys)}: the weights of the best epoch are exported as "

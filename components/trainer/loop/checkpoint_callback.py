@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,6 @@ class Keeper(TensorCallback):
       agreement: Sums values over the workers.
       position: The position of training.
       callbacks: The other callbacks; checkpoints store their state.
-      clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class Keeper(TensorCallback):
         agreement: Agreement,
         position: Position,
         callbacks: Sequence[Any],
-        clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__()
         self._store = store
@@ -99,14 +97,13 @@ class Keeper(TensorCallback):
         self._agreement = agreement
         self._position = position
         self._callbacks = callbacks
-        self._clock = clock
         self._state: CallbackState | None = None
         self._found: Found | None = None
         self._has_added = False
         self._counted_before = ""  # prefix of totals that the first step adds to
         self._structure: structure.Structure | None = None
         self._variables: list[list[Any]] = []
-        self._saved = self._looked = (clock(), position.step)
+        self._saved = self._looked = (time.monotonic(), position.step)
         self._next_look = position.step
 
     def restore(self, model: tf.keras.Model) -> None:
@@ -184,7 +181,7 @@ class Keeper(TensorCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restores the state of the other callbacks, which they have just reset."""
-        self._saved = self._looked = (self._clock(), self._position.step)
+        self._saved = self._looked = (time.monotonic(), self._position.step)
         required(self._state).begin()
         if self._found:
             state, arrays = self._found.state, self._found.arrays
@@ -250,7 +247,7 @@ class Keeper(TensorCallback):
         Args:
           step: Steps done.
         """
-        return preemption.requested() or self._is_due(self._clock(), step)
+        return preemption.requested() or self._is_due(time.monotonic(), step)
 
     def steps_until_due(self, step: int) -> float:
         """Steps until a checkpoint is due; infinite for an interval in seconds.
@@ -262,7 +259,7 @@ class Keeper(TensorCallback):
         return left if left > 0 else self._cadence.steps_left(0)  # it is saved now
 
     def _look(self) -> None:
-        now, step = self._clock(), self._position.step
+        now, step = time.monotonic(), self._position.step
         pace = (now - self._looked[0]) / max(step - self._looked[1], 1)
         due, preempted, pace = self._agreement.total(
             self._is_due(now, step), preemption.requested(), pace
@@ -271,7 +268,7 @@ class Keeper(TensorCallback):
             self._save(step)
         if preempted:
             raise preemption.Preempted
-        self._looked = (self._clock(), step)
+        self._looked = (time.monotonic(), step)
         self._next_look = step + self._steps_to_next_look(pace, step)
 
     def _is_due(self, now: float, step: int) -> bool:
@@ -300,7 +297,7 @@ class Keeper(TensorCallback):
         }
         parts = {"model": self.model, "metrics": _Metrics(self.model)}
         self._store.save(step, parts, state, arrays)
-        self._saved = (self._clock(), step)
+        self._saved = (time.monotonic(), step)
 
 
 class _Metrics(tf.Module):

@@ -147,7 +147,7 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
         for name in _WATCHED:
             if hasattr(layer, name):
                 found[f"{layer.name}.{name}"] = getattr(layer, name)
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    optimizer = keras3.unscaled(model.optimizer)
     # Not the legacy optimizers (before Keras 2.11), whose settings are variables.
     known = isinstance(optimizer, keras3.classes("optimizers", "Optimizer"))
     if known and keras3.is_of_keras(optimizer):

@@ -88,8 +88,7 @@ def scale(
       UserError: The optimizer has no learning rate to scale; or it follows a schedule,
         but the callback `reduce_learning_rate` is set.
     """
-    optimizer = model.optimizer
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a scaled loss
+    inner = keras3.unscaled(model.optimizer)
     if settings.callbacks.get("reduce_learning_rate"):
         _check_reducible(inner)
     times, steps = factor(settings, batch_size, replicas), settings.warm_up_steps

@@ -148,12 +148,11 @@ def _on_free_ports(
     ports, tasks = Ports(), choice.tasks
 
     def cluster_of(_: int) -> ClusterSpec:
-        addresses: dict[str, tuple[str, ...]] = {}
-        found = ports.take(len(tasks)) if len(tasks) > 1 else []
-        for task, port in zip(tasks, found, strict=False):
-            others = addresses.get(task.type, ())
-            addresses[task.type] = (*others, f"127.0.0.1:{port}")
-        return dataclasses.replace(here, addresses=addresses, task=None)
+        local = ClusterSpec()
+        if len(tasks) > 1:
+            found = ports.take(len(tasks))
+            local = ClusterSpec.of(tasks, [f"127.0.0.1:{port}" for port in found])
+        return dataclasses.replace(local, tpu=here.tpu, gpus=here.gpus)
 
     return cluster_of
 

@@ -28,7 +28,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -279,11 +279,9 @@ class Attempts:
             theirs = dataclasses.replace(
                 spec, model_dir=self._spec.model_dir, log_dir=self._spec.log_dir
             )
-            mine = (_plain(self._spec), _plain(self._operation))
-            return not attempt.is_revoked and mine == (
-                _plain(theirs),
-                _plain(operation),
-            )
+            both = (self._spec, theirs), (self._operation, operation)
+            same = all(_plain(one) == _plain(other) for one, other in both)
+            return same and not attempt.is_revoked
         return False
 
     def remove(self) -> None:
@@ -299,23 +297,6 @@ def tasks_of(distribution: Mapping[str, Any]) -> tuple[Task, ...]:
     """
     name = distribution.get("strategy", "auto")
     return Choice(name, "", *processes(name, distribution, ClusterSpec())).tasks
-
-
-def cluster_of(
-    tasks: Iterable[Task], addresses: Iterable[str], rank: int
-) -> ClusterSpec:
-    """The cluster of a job, seen from one of its tasks.
-
-    Args:
-      tasks: The tasks, by rank.
-      addresses: `host:port` of each task, by rank.
-      rank: The task's own rank.
-    """
-    found: dict[str, tuple[str, ...]] = {}
-    tasks = tuple(tasks)
-    for task, address in zip(tasks, addresses, strict=True):
-        found[task.type] = (*found.get(task.type, ()), address)
-    return ClusterSpec(found, tasks[rank])
 
 
 def _plain(value: Any) -> Any:

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.launchers.jobs import task
-from strategos.components.trainer.launchers.jobs.attempt import Attempt, cluster_of
+from strategos.components.trainer.launchers.jobs.attempt import Attempt
 
 HOSTS, NODES = "hosts.txt", "nodes.txt"
 """Files of an attempt: the output of `scontrol show hostnames` and `show node -o`."""
@@ -60,5 +61,6 @@ if __name__ == "__main__":
     attempt = Attempt(folder)
     rank = int(os.environ["SLURM_PROCID"])
     places = addresses(folder, os.environ)
-    os.environ["TF_CONFIG"] = cluster_of(attempt.tasks, places, rank).tf_config()
+    cluster = ClusterSpec.of(attempt.tasks, places).at(attempt.tasks[rank])
+    os.environ["TF_CONFIG"] = cluster.tf_config()
     task.run(attempt)

@@ -26,7 +26,6 @@ from strategos.components.trainer.launchers import external
 from strategos.components.trainer.launchers.jobs.attempt import (
     Attempt,
     RemoteAttempt,
-    cluster_of,
 )
 from strategos.components.user_code import archive
 from strategos.components.worker_process import WorkerError
@@ -69,7 +68,7 @@ def cluster_or_alone(attempt: Attempt) -> ClusterSpec:
     """
     cluster = ClusterSpec.from_environment()
     if cluster.task is None:
-        cluster = cluster_of(attempt.tasks, [_ALONE], 0)
+        cluster = ClusterSpec.of(attempt.tasks, [_ALONE]).at(attempt.tasks[0])
     os.environ["TF_CONFIG"] = cluster.tf_config()
     return cluster
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import compiled, partitioned_variables
+from strategos.components.trainer.compat import partitioned_variables
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.wording import abridged, first, quoted
 
@@ -35,7 +35,7 @@ def write(model: tf.keras.Model, path: str) -> None:
     stored_variables.write_weights(model, path)
     held = stored_variables.held_weights(model, path)
     keys = {id(variable): key for variable, key in held}
-    groups = partitioned_variables.tables(compiled.variables(model))
+    groups = partitioned_variables.tables_of(model)
     described = [
         [*facts, keys.get(id(table[0]))]
         for facts, table in zip(shapes(model), groups, strict=True)
@@ -90,7 +90,7 @@ def shapes(model: tf.keras.Model) -> list[list[Any]]:
             partitioned_variables.shape(table),
             tf.as_dtype(table[0].dtype).name,
         ]
-        for table in partitioned_variables.tables(compiled.variables(model))
+        for table in partitioned_variables.tables_of(model)
     ]
 
 

@@ -66,8 +66,8 @@ def read(
     """
     ours, theirs = saved_weights.shapes(model), _descriptions(path)
     held = stored_variables.held_weights(model, path)
-    groups = partitioned_variables.tables(compiled.variables(model))
-    index = {id(part): i for i, table in enumerate(groups) for part in table}
+    groups = partitioned_variables.tables_of(model)
+    index = partitioned_variables.indices(groups)
     by_structure = {index[id(x)]: key for x, key in held if id(x) in index}
     keys = _keys(theirs, by_structure)
     pairing = layer_names.paired(model, ours, theirs, _places(by_structure, keys), path)

@@ -60,8 +60,7 @@ def paired(
 
 def _owners(model: tf.keras.Model) -> dict[int, Any]:
     """The innermost layer with a user-given, unique name, by index of a table."""
-    groups = partitioned_variables.tables(compiled.variables(model))
-    index = {id(part): i for i, table in enumerate(groups) for part in table}
+    index = partitioned_variables.indices(partitioned_variables.tables_of(model))
     layers = [x for x in compiled.layers(model)[1:] if not _is_automatic(x, x.name)]
     counts = Counter(x.name for x in layers)
     return {

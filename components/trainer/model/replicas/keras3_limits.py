@@ -105,5 +105,4 @@ def check(
 
 
 def _of_optimizer(model: Any, name: str) -> Any:
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    return getattr(optimizer, name, None)
+    return getattr(keras3.unscaled(model.optimizer), name, None)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.data.parts import rows_of
 
 _STEPS = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
 _AVERAGED = (
@@ -91,7 +92,7 @@ def _reporting_means(model: tf.keras.Model, step: Step) -> Step:
             ", ".join(sorted(numbers)),
             replica.num_replicas_in_sync,
         )
-        rows = tf.cast(tf.shape(tf.nest.flatten(data[1])[0])[0], tf.float32)
+        rows = tf.cast(rows_of(data[1]), tf.float32)
         means = {name: _mean(replica, rows, x) for name, x in numbers.items()}
         return {**logs, **means}
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import autograph, compiled, keras3, tracing
+from strategos.components.trainer.data.parts import rows_of
 from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.replicas import local_values
 
@@ -235,11 +236,6 @@ def changed(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
         return by(tf.convert_to_tensor(found), labels)
 
     return values
-
-
-def rows_of(labels: Any) -> tf.Tensor:
-    """The rows of labels `[rows, …]`, flat or nested; int64 scalar."""
-    return tf.shape(tf.nest.flatten(labels)[0], tf.int64)[0]
 
 
 def _cut(value: Any, part: slice) -> Any:

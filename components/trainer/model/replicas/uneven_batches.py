@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.data.parts import rows_of
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.replicas import losses
-from strategos.components.trainer.model.replicas.losses import rows_of
 from strategos.components.trainer.spec import Settings
 from strategos.components.wording import counted, listed, quoted
 

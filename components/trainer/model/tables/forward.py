@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.trainer.compat import (
-    compiled,
     keras3,
     partitioned_variables,
     tracing,
@@ -339,9 +338,7 @@ def _handles(model: tf.keras.Model) -> dict[int, int]:
     """Indices of tables by the `id` of the handle of each local variable."""
     strategy = tf.distribute.get_strategy()
     found = {}
-    for index, table in enumerate(
-        partitioned_variables.tables(compiled.variables(model))
-    ):
+    for index, table in enumerate(partitioned_variables.tables_of(model)):
         for part in table:
             variable = keras3.of_tensorflow(part)
             for local in strategy.experimental_local_results(variable):

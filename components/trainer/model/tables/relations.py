@@ -113,9 +113,7 @@ def _traced(
         raise ValueError("The model runs eagerly.")
     forward = Forward(model, features)
     known = {**ids, **forward.lookups}
-    found: list[set[Relation]] = [
-        set() for _ in partitioned_variables.tables(compiled.variables(model))
-    ]
+    found: list[set[Relation]] = [set() for _ in partitioned_variables.tables_of(model)]
     for source in sorted({x for use in forward.uses for x in use.sources}):
         uses = [x for x in forward.uses if source in x.sources]
         for table, relation in _of_source(forward, source, uses, known.get(source)):
@@ -145,7 +143,7 @@ def _all_unknown(
     of_classes = {Relation(label)} if has_classes else set()
     ranks = [
         len(partitioned_variables.shape(table))
-        for table in partitioned_variables.tables(compiled.variables(model))
+        for table in partitioned_variables.tables_of(model)
     ]
     return [
         (of_features if n > 1 else set()) | (of_classes if n else set()) for n in ranks
@@ -372,7 +370,7 @@ def _declared(
             bounds = int(every.min()), int(every.max())
             relation = Relation(feature, 0, layer.strategos_offset, *bounds)
             owner |= {id(variable): relation for variable in compiled.weights(layer)}
-    tables = partitioned_variables.tables(compiled.variables(model))
+    tables = partitioned_variables.tables_of(model)
     return {
         index: [owner[id(table[0])]]
         for index, table in enumerate(tables)

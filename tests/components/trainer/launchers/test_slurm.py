@@ -8,9 +8,9 @@ import json
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.launchers import LAUNCHERS, slurm
 from strategos.components.trainer.launchers.jobs import slurm_task, training, watch
-from strategos.components.trainer.launchers.jobs.attempt import cluster_of
 from strategos.components.trainer.launchers.jobs.output import FileOutput
 from strategos.components.trainer.launchers.jobs.scheduler import Job, UnreachableError
 
@@ -36,7 +36,8 @@ def test_tasks_get_the_addresses_of_their_nodes_in_the_order_of_ranks(attempts):
     assert len(set(ports)) == 4 and all(20000 <= int(p) < 32768 for p in ports)
     other = slurm_task.addresses(attempt.folder, {**environ, "SLURM_JOB_ID": "8"})
     assert not set(other) & set(found)
-    config = json.loads(cluster_of(attempt.tasks, found, 2).tf_config())
+    cluster = ClusterSpec.of(attempt.tasks, found).at(attempt.tasks[2])
+    config = json.loads(cluster.tf_config())
     assert config["cluster"] == {"chief": [found[0]], "worker": found[1:]}
     assert config["task"] == {"type": "worker", "index": 1}
 
