@@ -38,9 +38,9 @@ COMMANDS = (
     *("remote_command", "retrain_command", "schedule_command"),
 )
 COMPONENTS = (
-    *("baseline_model", "evaluator", "example_gen", "gate", "import_schema_gen"),
-    *("infra_validator", "pusher", "schema_gen", "span_validator", "statistics_gen"),
-    *("trainer", "transform", "user_node"),
+    *("baseline_model", "evaluator", "example_gen", "example_validator", "gate"),
+    *("import_schema_gen", "infra_validator", "pusher", "schema_gen"),
+    *("span_validator", "statistics_gen", "trainer", "transform", "user_node"),
 )
 COMPONENT_FLOORS = [
     [f"components.{name}" for name in floor]

@@ -13,12 +13,12 @@ import statistics as averages
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 
 from strategos.components.span_validator import measure
 from strategos.components.span_validator.gate import GATES, Check, Compared, Gate
 from strategos.components.span_validator.measure import Statistics, Values
+from strategos.components.statistics.validation import validate
 
 
 def judge(span: Compared, bounds: Mapping[str, Any]) -> Iterator[Check]:
@@ -44,7 +44,7 @@ def against_schema(
       found: The span's statistics.
       schema: The curated schema.
     """
-    anomalies = tfdv.validate_statistics(found, schema)
+    anomalies = validate(found, schema)
     for name, info in sorted(anomalies.anomaly_info.items()):
         if info.severity == anomalies_pb2.AnomalyInfo.ERROR:
             note = f"{info.short_description}: {info.description.strip()}"
@@ -71,7 +71,7 @@ def distances(
             text = kind == schema_pb2.BYTES
             distance = "infinity_norm" if text else "jensen_shannon_divergence"
             getattr(comparator, distance).threshold = limits[name]
-    result = tfdv.validate_statistics(found, schema, previous_statistics=other)
+    result = validate(found, schema, previous_statistics=other)
     measured = {  # TFDV's sums may exceed 1 by a rounding error, which 1 is to let pass
         info.path.step[0]: min(info.drift_measurements[0].value, 1.0)
         for info in result.drift_skew_info

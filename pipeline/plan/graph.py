@@ -145,9 +145,8 @@ def _data_nodes(
     fingerprints: Fingerprints,
     parameters: _Parameters,
 ) -> dict[str, BaseNode]:
-    from tfx.components import ExampleValidator
-
     from strategos.components.example_gen.component import ExampleGen
+    from strategos.components.example_validator.component import ExampleValidator
     from strategos.components.gate.component import AnomalyGate
     from strategos.components.statistics_gen.component import StatisticsGen
 

@@ -1,4 +1,4 @@
-"""AnomalyGate after TFX's own ExampleValidator; ImportSchemaGen before it."""
+"""AnomalyGate after ExampleValidator; ImportSchemaGen before it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def import_schema(tmp_path):
 def gate(tmp_path, import_schema):
     """Validates rows of two splits and runs the gate on the anomalies."""
     import pyarrow as pa
-    from tfx.components.example_validator import executor as validator
     from tfx.types import standard_artifacts
 
+    from strategos.components.example_validator import executor as validator
     from strategos.components.gate import anomalies
     from strategos.components.statistics import generators
 
