@@ -21,8 +21,8 @@ from strategos.pipeline.config import MAIN_FILE
 
 if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing
-    from strategos.components.trainer.cluster.environment import ClusterSpec
-    from strategos.components.trainer.cluster.strategy import Choice
+    from strategos.components.trainer.distribution.environment import ClusterSpec
+    from strategos.components.trainer.distribution.strategy import Choice
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.runs import Run

@@ -24,10 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster import strategy
-from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import autograph, keras3, rates
 from strategos.components.trainer.data import dataset
+from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.training import Training
 from strategos.components.trainer.model import workload

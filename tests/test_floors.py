@@ -23,7 +23,7 @@ TRAINER_FLOORS = [
         for name in ("spec", "operation", "finished", "remote_checkpoints")
     ],
     [f"{TRAINER}.compat"],
-    [f"{TRAINER}.cluster"],
+    [f"{TRAINER}.distribution"],
     [f"{TRAINER}.gang"],
     [f"{TRAINER}.data"],
     [f"{TRAINER}.model"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from strategos.components import fork_server, processes, worker_process
-from strategos.components.trainer.cluster.environment import visible_gpus
+from strategos.components.trainer.distribution.environment import visible_gpus
 
 
 def prepare(*closed: int) -> None:

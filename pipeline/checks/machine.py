@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError, first_line
-from strategos.components.trainer.cluster.environment import TPU_VARIABLES
+from strategos.components.trainer.distribution.environment import TPU_VARIABLES
 from strategos.components.wording import counted
 from strategos.pipeline.view import quiet
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from strategos.components.data_files import sources
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import Place, UserError
-from strategos.components.trainer.cluster import strategy
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.sections import Config
 

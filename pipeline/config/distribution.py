@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import required
-from strategos.components.trainer.cluster.strategy import (
+from strategos.components.trainer.distribution.strategy import (
     DEFAULT_PARAMETER_SERVERS,
     DEFAULT_WORKERS,
     StrategyName,

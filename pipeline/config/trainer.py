@@ -23,7 +23,7 @@ from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import UserError
 from strategos.components.exported import WEIGHTS_DIR
-from strategos.components.trainer.cluster.strategy import check_batch
+from strategos.components.trainer.distribution.strategy import check_batch
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex

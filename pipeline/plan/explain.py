@@ -25,8 +25,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import node_ids, runtime_parameters, worker_process
 from strategos.components.files import filesystems, object_stores, storage, temporary
 from strategos.components.files.filesystems import is_remote
-from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.distribution.environment import ClusterSpec
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.history.store import Store, reads_store

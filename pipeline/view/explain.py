@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.wording import counted, data_size
 from strategos.pipeline.plan.explain import (
     Explanation,

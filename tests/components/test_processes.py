@@ -27,7 +27,7 @@ def test_a_process_whose_parent_died_before_it_could_ask_ends_at_once(there):
     ("module", "arguments"),
     [
         ("strategos.components.trainer.run.worker", ["PARENT", "request", "answer"]),
-        ("strategos.components.trainer.cluster.tpu", ["PARENT", "{}"]),
+        ("strategos.components.trainer.distribution.tpu", ["PARENT", "{}"]),
         ("strategos.pipeline.runners.executor_process", ["PARENT", "0", "events"]),
         ("strategos.pipeline.runners.beam_process", ["PARENT"]),
     ],

@@ -34,7 +34,7 @@ _BY_STACK = (
     *("components/files/test_filesystems.py", "components/files/test_temporary.py"),
     *("components/files/test_tfx_s3.py", "components/files/test_storage.py"),
     *("components/files/test_cloud_storage.py", "components/trainer/compat"),
-    *("components/trainer/cluster/test_devices.py", "components/trainer/run"),
+    *("components/trainer/distribution/test_devices.py", "components/trainer/run"),
     "components/trainer/data/test_ragged.py",
     "components/trainer/data/test_distributed.py",
     "components/trainer/gang/test_loopback.py",

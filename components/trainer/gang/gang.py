@@ -17,7 +17,7 @@ from typing import Any
 
 from strategos.components import events, processes
 from strategos.components.errors import ExitCode
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import loopback
 from strategos.components.trainer.gang.heartbeat import Reporter
 from strategos.components.trainer.gang.restarts import Restarts

@@ -23,7 +23,7 @@ import socket
 import struct
 from pathlib import Path
 
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 
 # AUDIT_ARCH_…, and the numbers of `seccomp` and `listen`, by machine.
 _NUMBERS = {"x86_64": (0xC000003E, 317, 50), "aarch64": (0xC00000B7, 277, 201)}

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from strategos.components import events, processes
 from strategos.components.errors import ExitCode
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang.task_process import Failure, TaskProcess
 from strategos.components.trainer.operation import Operation
 

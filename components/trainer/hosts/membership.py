@@ -11,7 +11,7 @@ from typing import Any
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError, required
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import Rendezvous

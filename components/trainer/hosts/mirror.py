@@ -27,7 +27,7 @@ from typing import NoReturn
 
 from strategos.components.errors import required
 from strategos.components.files import commit
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 
 _EXCHANGE_SECONDS = 0.3
 _TIMEOUT_SECONDS = 5.0

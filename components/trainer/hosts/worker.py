@@ -21,7 +21,7 @@ from typing import Any
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError, required
 from strategos.components.files.filesystems import is_remote
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import gang, host, ports, watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous

@@ -20,7 +20,7 @@ from typing import Any
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError, required
 from strategos.components.processes import Grace
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.restarts import Restarts
 from strategos.components.trainer.gang.task_process import Failure

@@ -23,7 +23,6 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from strategos.components.errors import required
-from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import (
     compiled,
     keras_names,
@@ -31,6 +30,7 @@ from strategos.components.trainer.compat import (
     partitioned_variables,
 )
 from strategos.components.trainer.data.dataset import Split
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop import update_lock
 from strategos.components.trainer.loop.callbacks import Hooks

@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from strategos.components import events, processes
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.trainer.compat import (
     keras3,
     keras_names,
@@ -21,6 +19,8 @@ from strategos.components.trainer.compat import (
     rates,
 )
 from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.distribution.environment import ClusterSpec
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model import learning_rate, workload

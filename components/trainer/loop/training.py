@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.files import filesystems
-from strategos.components.trainer.cluster import strategy
-from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit
 from strategos.components.trainer.loop.asynchronous import Asynchronous

@@ -11,8 +11,8 @@ import tensorflow_transform as tft
 from strategos.components.errors import UserError
 from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
-from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.model.context import (
     Hyperparameters,

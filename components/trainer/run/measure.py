@@ -14,8 +14,8 @@ from typing import Any
 
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
-from strategos.components.trainer.cluster import devices
 from strategos.components.trainer.compat.autograph import convert_user_code_only
+from strategos.components.trainer.distribution import devices
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.cluster.strategy import Choice
 from strategos.components.trainer.compat import keras3, tracing
+from strategos.components.trainer.distribution.environment import ClusterSpec
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.gang.task_process import TaskProcess, kill
 from strategos.components.trainer.gang.watchdog import log
 from strategos.components.trainer.model import workload

@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer.cluster import devices, strategy
-from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.data import dataset
+from strategos.components.trainer.distribution import devices, strategy
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop import asynchronous
 from strategos.components.trainer.loop.model_builder import configure_step

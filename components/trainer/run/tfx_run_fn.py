@@ -23,8 +23,8 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.exported import SAVED_MODEL, SERVE
 from strategos.components.records import counts, tfrecords
-from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.distribution.environment import ClusterSpec
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.model.user_module import blamed, check_together
 from strategos.components.trainer.run.export import describe

@@ -20,13 +20,13 @@ from strategos.components import events, exported
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, storage
 from strategos.components.trainer import finished
-from strategos.components.trainer.cluster import strategy
-from strategos.components.trainer.cluster.environment import (
+from strategos.components.trainer.compat.autograph import convert_user_code_only
+from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution.environment import (
     CLUSTER_VARIABLES,
     ClusterSpec,
     Task,
 )
-from strategos.components.trainer.compat.autograph import convert_user_code_only
 from strategos.components.trainer.gang import gang, heartbeat, watchdog
 from strategos.components.trainer.gang.ports import Ports
 from strategos.components.trainer.hosts import worker

@@ -18,7 +18,7 @@ LIMIT = 128 << 20
 # Joins the control group, then runs a gang whose task fills the memory or is killed.
 GANG = """
 import os, signal, sys
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import gang, watchdog
 
 group, how = sys.argv[1:]

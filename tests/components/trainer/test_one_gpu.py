@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from strategos.components.trainer.cluster.environment import visible_gpus
+from strategos.components.trainer.distribution.environment import visible_gpus
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.pipeline import cli
 from strategos.pipeline.plan import explain
 from strategos.pipeline.plan.explain import Explanation, ModelSize, StepTime

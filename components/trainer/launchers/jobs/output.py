@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from strategos.components import events
-from strategos.components.trainer.cluster.environment import Task
+from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.launchers.jobs.attempt import (
     REJECTED,
     Attempt,

@@ -28,7 +28,7 @@ from strategos.components.files import (
     temporary,
 )
 from strategos.components.files.places import RemotePath
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.hosts import mirror
 from strategos.components.trainer.launchers.jobs import task
 from strategos.components.trainer.launchers.jobs.attempt import (

@@ -19,7 +19,7 @@ from typing import NoReturn, TypeVar
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError, required
 from strategos.components.files import filesystems
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.hosts import worker
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
 from strategos.components.trainer.launchers import external

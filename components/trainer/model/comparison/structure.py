@@ -19,13 +19,13 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
 from strategos.components.trainer.compat import (
     compiled,
     functional,
     keras3,
     partitioned_variables,
 )
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 
 Structure = list[list[str]]

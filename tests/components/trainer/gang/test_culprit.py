@@ -11,7 +11,7 @@ import pytest
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import gang, watchdog
 from strategos.components.worker_process import WorkerError
 

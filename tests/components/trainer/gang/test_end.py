@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from strategos.components import processes
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import gang, watchdog
 from strategos.components.trainer.gang.preemption import Preempted
 

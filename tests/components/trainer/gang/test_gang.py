@@ -10,7 +10,7 @@ import pytest
 
 from strategos.components import events
 from strategos.components.errors import GateStoppedError, UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import gang, heartbeat, watchdog
 
 CHIEF, FIRST, SECOND, PS = (

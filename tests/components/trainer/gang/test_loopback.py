@@ -20,7 +20,7 @@ import traceback
 import pytest
 
 from strategos.components import events
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import gang, loopback, watchdog
 
 LIMITS = watchdog.Limits(60, 60, max_restarts=0, save=5, farewell=0.5, echo=0.5)

@@ -52,7 +52,7 @@ import os, signal, time
 from pathlib import Path
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import preemption, watchdog
 from strategos.components.trainer.hosts import worker
 

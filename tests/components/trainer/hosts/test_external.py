@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous

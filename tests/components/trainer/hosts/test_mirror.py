@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.hosts import mirror, rendezvous
 from strategos.components.trainer.hosts.rendezvous import Rendezvous
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.launchers import LAUNCHERS, slurm
 from strategos.components.trainer.launchers.jobs import slurm_task, training, watch
 from strategos.components.trainer.launchers.jobs.output import FileOutput

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.model import effects
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import session

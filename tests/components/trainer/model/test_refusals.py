@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 

@@ -14,8 +14,8 @@ import pytest
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
-from strategos.components.trainer.cluster.strategy import Choice
+from strategos.components.trainer.distribution.environment import ClusterSpec
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 from strategos.components.user_code import modules

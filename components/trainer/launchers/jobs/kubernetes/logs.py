@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from strategos.components.trainer.cluster.environment import Task
+from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.launchers.jobs.kubernetes.manifest import CONTAINER
 from strategos.components.trainer.launchers.jobs.scheduler import UnreachableError

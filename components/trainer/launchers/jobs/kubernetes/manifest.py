@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from strategos.components.processes import Grace
-from strategos.components.trainer.cluster.environment import Task
+from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.launchers.jobs import pods
 from strategos.components.trainer.launchers.jobs.attempt import (
     CODE_VARIABLE,

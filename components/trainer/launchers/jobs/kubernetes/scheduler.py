@@ -23,7 +23,7 @@ from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.services import kubernetes_client
 from strategos.components.trainer import finished
-from strategos.components.trainer.cluster.environment import Task
+from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
 from strategos.components.trainer.launchers.jobs.kubernetes.logs import PodLogs

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import Task
+from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.launchers.jobs.attempt import CODE_VARIABLE, Attempt
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ NAME_LABEL, ATTEMPT_LABEL = "strategos_training", "strategos_attempt"
 """Labels with the name of the training, and with what no other attempt has."""
 
 _TASK = "strategos.components.trainer.launchers.jobs.vertex.task"
-# By position in the job, as Vertex AI gives roles; `cluster/environment.py` reads them.
+# By position in the job, as Vertex AI gives roles; `distribution/environment.py` reads them.
 _POOLS = ("chief", "worker", "ps")
 _TPU = "ct"
 # A TPU of one host, by the end of its machine type.

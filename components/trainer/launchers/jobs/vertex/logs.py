@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from strategos.components.trainer.cluster.environment import Task
+from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.launchers.jobs.vertex.custom_job import replica
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.launchers.jobs.attempt import RemoteAttempt
 from strategos.components.trainer.launchers.kubernetes import JOBSET
 

@@ -295,7 +295,7 @@ import json
 import os
 import sys
 import tensorflow as tf
-from strategos.components.trainer.cluster import devices
+from strategos.components.trainer.distribution import devices
 from strategos.components.trainer.loop import checkpoints
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.model.comparison import structure

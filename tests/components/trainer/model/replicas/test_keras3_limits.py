@@ -18,7 +18,7 @@ import os
 import numpy as np
 import tensorflow as tf
 import keras
-from strategos.components.trainer.cluster import devices
+from strategos.components.trainer.distribution import devices
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.spec import Settings
 

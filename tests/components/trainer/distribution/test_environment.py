@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import (
+from strategos.components.trainer.distribution.environment import (
     ClusterSpec,
     Task,
     visible_gpus,
@@ -176,7 +176,7 @@ def test_before_its_devices_exist_the_driver_tells_of_a_gpu(tmp_path):
 def shares(machine, monkeypatch):
     """GPUs that each task of a cluster on that machine may see, and their number."""
     monkeypatch.setattr(
-        "strategos.components.trainer.cluster.environment.visible_gpus",
+        "strategos.components.trainer.distribution.environment.visible_gpus",
         lambda environ: visible_gpus(environ, machine),
     )
 
@@ -218,7 +218,7 @@ def test_without_gpus_there_is_nothing_to_share(tmp_path):
 def test_neither_this_nor_the_choice_needs_tensorflow():
     code = (
         "import sys\n"
-        "from strategos.components.trainer.cluster import environment, strategy\n"
+        "from strategos.components.trainer.distribution import environment, strategy\n"
         "strategy.choose({}, environment.ClusterSpec.from_environment())\n"
         "assert not {'tensorflow', 'tfx', 'apache_beam'} & set(sys.modules)"
     )

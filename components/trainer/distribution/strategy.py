@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster import devices, strategy_limits, tpu
-from strategos.components.trainer.cluster.devices import GANGS, refusal
-from strategos.components.trainer.cluster.environment import (
+from strategos.components.trainer.distribution import devices, strategy_limits, tpu
+from strategos.components.trainer.distribution.devices import GANGS, refusal
+from strategos.components.trainer.distribution.environment import (
     SYNCHRONOUS,
     ClusterSpec,
     Task,

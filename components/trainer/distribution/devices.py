@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.wording import counted
 
 GANGS = ("multi_worker_mirrored", "parameter_server")

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster import strategy
-from strategos.components.trainer.cluster.environment import ClusterSpec
+from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.cluster import strategy
-from strategos.components.trainer.cluster.environment import ClusterSpec, Task
+from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.spec import Settings
 
 ALONE = ClusterSpec()

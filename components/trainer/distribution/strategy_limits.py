@@ -8,7 +8,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.spec import Settings
 
 if TYPE_CHECKING:
-    from strategos.components.trainer.cluster.strategy import Choice
+    from strategos.components.trainer.distribution.strategy import Choice
 
 _NOT_ON_SERVERS = {
     "jit_compile": (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.processes import die_with_parent
-from strategos.components.trainer.cluster.environment import TPU_PORT
+from strategos.components.trainer.distribution.environment import TPU_PORT
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LOCAL = "local"
 """The name of a TPU that is part of this machine."""
 
-_MODULE = "strategos.components.trainer.cluster.tpu"
+_MODULE = "strategos.components.trainer.distribution.tpu"
 PROBE_SECONDS = 13.0
 """Time-out for the answer of a TPU, in seconds."""
 

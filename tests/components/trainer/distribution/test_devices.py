@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from strategos.components.trainer.cluster.environment import (
+from strategos.components.trainer.distribution.environment import (
     ClusterSpec,
     visible_gpus,
 )
@@ -16,8 +16,8 @@ from strategos.components.trainer.cluster.environment import (
 BUILD = """
     import json, os, sys
     import tensorflow as tf
-    from strategos.components.trainer.cluster import strategy
-    from strategos.components.trainer.cluster.environment import ClusterSpec
+    from strategos.components.trainer.distribution import strategy
+    from strategos.components.trainer.distribution.environment import ClusterSpec
 
     distribution = json.loads(sys.argv[1])
     cluster = ClusterSpec.from_environment()
