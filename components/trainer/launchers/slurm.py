@@ -24,8 +24,8 @@ from strategos.components.trainer.launchers.jobs.attempt import Attempt
 from strategos.components.trainer.launchers.jobs.output import FileOutput, Output
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
-    Phase,
     UnreachableError,
+    phase,
 )
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
@@ -205,14 +205,10 @@ class Slurm:
 
 
 def _job(number: str, state: str, reason: str, folder: str) -> Job:
-    known: dict[str, Phase] = {
-        **dict.fromkeys(_WAITING, "waiting"),
-        **dict.fromkeys(_RUNNING, "running"),
-    }
     return Job(
         number,
         folder,
-        known.get(state, "ended"),
+        phase(state, _WAITING, _RUNNING),
         state if reason == "None" else f"{state} ({reason})",
         hopeless=reason in _HOPELESS,
         cancelled=state == "CANCELLED",

@@ -21,8 +21,8 @@ from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteA
 from strategos.components.trainer.launchers.jobs.output import Output, ServiceOutput
 from strategos.components.trainer.launchers.jobs.scheduler import (
     Job,
-    Phase,
     UnreachableError,
+    phase,
 )
 from strategos.components.trainer.launchers.jobs.vertex import custom_job
 from strategos.components.trainer.launchers.jobs.vertex.custom_job import KEY
@@ -37,7 +37,7 @@ _ABANDONED_SECONDS = 600.0
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _PASSING, _TOO_MANY, _SERVER = (408, 429), 429, 500
 _QUOTA = "quota metric"
-_WAITING = ("QUEUED", "PENDING", "PAUSED")
+_WAITING = ("STATE_UNSPECIFIED", "QUEUED", "PENDING", "PAUSED")
 _RUNNING = ("RUNNING", "CANCELLING", "UPDATING")
 _CANCELLED = ("CANCELLING", "CANCELLED")
 _REMEDIES = {
@@ -165,20 +165,15 @@ class CustomJobs:
     def _job(self, found: Any) -> Job:
         number = found.name.rpartition("/")[2]
         state = found.state.name.removeprefix("JOB_STATE_")
-        known: dict[str, Phase] = {
-            **dict.fromkeys(_WAITING, "waiting"),
-            **dict.fromkeys(_RUNNING, "running"),
-        }
-        phase: Phase
-        phase = "waiting" if state == "STATE_UNSPECIFIED" else known.get(state, "ended")
+        at = phase(state, _WAITING, _RUNNING)
         reason = google_api.one_line(found.error.message)
-        if phase == "waiting" and not reason:
+        if at == "waiting" and not reason:
             reason = self._logs_of(number).last_of_service
-        out_of_time = phase == "ended" and self._is_out_of_time(found)
+        out_of_time = at == "ended" and self._is_out_of_time(found)
         return Job(
             number,
             custom_job.folder_of(found),
-            phase,
+            at,
             f"{state} ({reason})" if reason else state,
             cancelled=state in _CANCELLED and not out_of_time,
             reclaimed=out_of_time,

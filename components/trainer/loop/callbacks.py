@@ -265,12 +265,6 @@ class CsvHistory(TensorCallback):
             file.write(text.getvalue())
 
 
-def _early_stopping(
-    callbacks: Any, settings: Mapping[str, Any]
-) -> tf.keras.callbacks.Callback:
-    return callbacks.EarlyStopping(restore_best_weights=True, **settings)
-
-
 def _tensorboard(
     callbacks: Any, settings: bool | Mapping[str, Any], log_dir: str
 ) -> tf.keras.callbacks.Callback:
@@ -301,7 +295,9 @@ def _tensorboard(
 
 _MAKERS = {
     "reduce_learning_rate": lambda callbacks, s: callbacks.ReduceLROnPlateau(**s),
-    "early_stopping": _early_stopping,
+    "early_stopping": lambda callbacks, s: callbacks.EarlyStopping(
+        restore_best_weights=True, **s
+    ),
     "best_checkpoint": lambda _, s: BestWeights(**s),
 }
 _CHOOSING = ("EarlyStopping", "ReduceLROnPlateau")

@@ -84,9 +84,10 @@ def judged_outputs(
     measured = list(measured) if isinstance(measured, Mapping) else []
     beside = [name for name in measured if name in names and name not in own]
     if len(own) > 1 or beside:
-        _warn(
-            f"{where}: the outputs {_listed([*own, *beside])} are all compared with "
-            f"the one label `{label}`"
+        events.emit(
+            "warning",
+            message=f"{where}: the outputs {_listed([*own, *beside])} are all compared "
+            f"with the one label `{label}`",
         )
     return {i: x for i, x in enumerate(tensors) if names[i] in own}
 
@@ -189,10 +190,6 @@ def _by_output(loss: Any, names: list[str]) -> dict[str, Any]:
     if isinstance(loss, (list, tuple)):
         return dict(zip(names, loss, strict=False))
     return dict.fromkeys(names, loss)
-
-
-def _warn(message: str) -> None:
-    events.emit("warning", message=message)
 
 
 def _name(metric: Any) -> str:

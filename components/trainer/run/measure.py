@@ -82,12 +82,9 @@ def _files(spec: WorkerSpec) -> dict[str, int]:
 
 def _variables(model: Any) -> list[Any]:
     """The trained variables, as TensorFlow variables."""
-    import tensorflow as tf
+    from strategos.components.trainer.compat import keras3
 
-    return [
-        each if isinstance(each, tf.Variable) else each.value  # of Keras 3
-        for each in model.trainable_variables
-    ]
+    return list(map(keras3.of_tensorflow, model.trainable_variables))
 
 
 def _sizes(model: Any) -> dict[str, int]:

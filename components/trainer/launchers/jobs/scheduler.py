@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Literal, Protocol
 
 from strategos.components.trainer.launchers.jobs.attempt import Attempt
@@ -14,6 +15,19 @@ class UnreachableError(Exception):
 
 
 Phase = Literal["waiting", "running", "ended"]
+
+
+def phase(state: str, waiting: Collection[str], running: Collection[str]) -> Phase:
+    """The phase of a job, from the batch system's own state.
+
+    Args:
+      state: The state.
+      waiting: The states of a job that waits for machines.
+      running: The states of a job that runs; in all others it has ended.
+    """
+    if state in waiting:
+        return "waiting"
+    return "running" if state in running else "ended"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ NAME_LABEL, ATTEMPT_LABEL = "strategos_training", "strategos_attempt"
 """Labels with the name of the training, and with what no other attempt has."""
 
 _TASK = "strategos.components.trainer.launchers.jobs.vertex.task"
-# By position in the job, as Vertex AI gives roles; `distribution/environment.py` reads them.
+# By position in the job, as Vertex AI gives roles, see `distribution/environment.py`.
 _POOLS = ("chief", "worker", "ps")
 _TPU = "ct"
 # A TPU of one host, by the end of its machine type.
