@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from strategos.components.data_files import sources
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import Place, UserError
-from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.sections import Config
@@ -69,7 +69,7 @@ def choose(
         cluster = ClusterSpec.from_environment(environ)
         wanted = trainer.distribution.for_results()
         choice = strategy.choose(wanted, cluster, trainer.settings())
-        strategy.check_batch(trainer.batch_size, choice.replicas or 1)
+        batch_checks.check_replicas(trainer.batch_size, choice.replicas or 1)
     except UserError as error:
         if error.key:
             raise config.located(error) from error

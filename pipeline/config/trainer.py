@@ -23,7 +23,7 @@ from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import UserError
 from strategos.components.exported import WEIGHTS_DIR
-from strategos.components.trainer.distribution.strategy import check_batch
+from strategos.components.trainer.distribution.batch_checks import check_replicas
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
@@ -274,7 +274,7 @@ class Trainer(Section):
         """Settings that contradict each other."""
         strategy = self.distribution.strategy
         try:
-            check_batch(self.batch_size, self.distribution.known_replicas)
+            check_replicas(self.batch_size, self.distribution.known_replicas)
         except UserError as error:
             fields = {"received": error.received, "remedy": error.remedy}
             yield reject_at(("batch_size",), error.message, **fields)

@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.records import read as read_records
 from strategos.components.trainer.data import column_files, columns, parsing, records
@@ -39,6 +38,7 @@ from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.data.parts import Parts
 from strategos.components.trainer.data.records import Records, no_autograph
 from strategos.components.trainer.data.stored import Stored
+from strategos.components.trainer.distribution.batch_checks import check_steps
 from strategos.components.trainer.spec import CACHE_LIMIT
 from strategos.components.transformed import specs
 from strategos.components.wording import counted, data_size
@@ -255,13 +255,7 @@ class Split:
     ) -> tf.data.Dataset:
         """The rows of each batch: from blocks of a pass, or their numbers."""
         steps = self.steps(parts.batch_size, parts.drop_last)
-        if not steps:
-            raise UserError(
-                f"the {self.rows:,} rows of an epoch do not fill a batch",
-                key="trainer.batch_size",
-                received=f"{parts.batch_size:,}",
-                remedy="Choose a smaller one, or `last_batch: keep`.",
-            )
+        check_steps(steps, self.rows, parts.batch_size)
         first_epoch, offset = divmod(start, steps)
         end = _NO_END if epochs is None else epochs
         passes = tf.data.Dataset.range(first_epoch, end)

@@ -18,6 +18,7 @@ from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.data.columns import Columns
+from strategos.components.trainer.distribution.batch_checks import check_even
 from strategos.components.wording import counted
 
 
@@ -77,14 +78,8 @@ class FileShare:
         Raises:
           UserError: The batch cannot be divided evenly, or the rows do not fill it.
         """
-        if batch_size % replicas:
-            raise UserError(
-                f"the batch cannot be divided evenly among {replicas} replicas, as "
-                "`distribution.shard: files` needs it",
-                key="trainer.batch_size",
-                received=f"{batch_size:,}",
-                remedy="Choose a multiple, or `shard: rows`.",
-            )
+        why = "each worker reads only its own files (`distribution.shard: files`)"
+        check_even(batch_size, replicas, why, ", or use `shard: rows`")
         return self.split.shuffled(
             batch_size // self.pipelines,
             replicas=len(share),

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from strategos.components.errors import UserError
 from strategos.components.trainer.distribution import devices, strategy_limits, tpu
 from strategos.components.trainer.distribution.devices import GANGS, refusal
 from strategos.components.trainer.distribution.environment import (
@@ -126,26 +125,6 @@ def choose(
     if settings:
         strategy_limits.check_settings(choice, settings)
     return choice
-
-
-def check_batch(batch_size: int, replicas: int) -> None:
-    """Rejects a global batch that leaves a replica without a row.
-
-    Args:
-      batch_size: Rows of a global batch.
-      replicas: Copies of the model that share it.
-
-    Raises:
-      UserError: The batch has fewer rows than there are replicas.
-    """
-    if batch_size < replicas:
-        raise UserError(
-            f"fewer rows than the {replicas} replicas that share a step",
-            key="trainer.batch_size",
-            received=str(batch_size),
-            remedy=f"Raise it to at least {replicas}, or use fewer `workers` or "
-            "`devices`.",
-        )
 
 
 def build(

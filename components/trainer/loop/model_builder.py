@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components import events, processes
-from strategos.components.errors import UserError
 from strategos.components.trainer.compat import (
     keras3,
     keras_names,
@@ -19,6 +18,7 @@ from strategos.components.trainer.compat import (
     rates,
 )
 from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.distribution.batch_checks import check_steps
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.gang.agreement import Agreement
@@ -146,16 +146,8 @@ class ModelBuilder:
         )
 
     def _check_steps(self) -> None:
-        """Rejects an epoch with less than one batch if smaller batches are left out."""
-        if not self.context.steps_per_epoch:
-            raise UserError(
-                f"the {self.context.rows:,} rows of an epoch do not fill a batch, "
-                "and a smaller one is left out (`last_batch: drop`, or the log "
-                "says why)",
-                key="trainer.batch_size",
-                received=f"{self._spec.batch_size:,}",
-                remedy="Choose a smaller one, or add data.",
-            )
+        steps, rows = self.context.steps_per_epoch, self.context.rows
+        check_steps(steps, rows, self._spec.batch_size)
 
 
 def configure_step(model: tf.keras.Model, settings: Settings) -> None:

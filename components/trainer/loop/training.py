@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from strategos.components.files import filesystems
 from strategos.components.trainer.compat import keras3
-from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit
@@ -72,7 +72,7 @@ class Training:
         workers = choice.workers if choice.is_synchronous else 1
         self._agreement = Agreement(distribution, workers)
         replicas, size = distribution.num_replicas_in_sync, spec.batch_size
-        strategy.check_batch(size, replicas)
+        batch_checks.check_replicas(size, replicas)
         self._builder = builder = ModelBuilder(
             spec, cluster, choice, replicas, self._agreement
         )

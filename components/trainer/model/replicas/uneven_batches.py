@@ -20,6 +20,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.data.parts import rows_of
+from strategos.components.trainer.distribution.batch_checks import check_even
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.replicas import losses
 from strategos.components.trainer.spec import Settings
@@ -61,14 +62,8 @@ def settle(
     if not reason:
         _weigh(model, context)
         return context
-    if size % replicas and (fixed or not own_loop):
-        raise UserError(
-            f"the batch cannot be divided evenly among {replicas} replicas, as needed "
-            f"here: {reason}",
-            key="trainer.batch_size",
-            received=f"{size:,}",
-            remedy=f"Choose a multiple of {replicas}.",
-        )
+    if fixed or not own_loop:
+        check_even(size, replicas, reason)
     if rest:
         logging.info("the smaller last batch of an epoch is left out: %s", reason)
     if context.drops_last_batch:

@@ -103,8 +103,9 @@ def test_rows_left_out_of_an_epoch_differ_from_epoch_to_epoch(shares):
 def test_a_batch_that_cannot_be_divided_evenly_is_rejected(shares):
     with pytest.raises(
         UserError, match="received 7; the batch cannot be divided evenly among 2 rep"
-    ):
+    ) as raised:
         shares[0].shuffled(7, seed=1, epochs=1, replicas=2, share=range(1))
+    assert "multiple of 2, or use `shard: rows`" in str(raised.value)
 
 
 def test_the_log_line_describes_the_share_that_is_read(shares):

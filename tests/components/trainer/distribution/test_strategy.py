@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.distribution import strategy
+from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.spec import Settings
 
@@ -241,6 +241,6 @@ def test_the_coordinator_of_workers_with_gpus_needs_none():
 
 
 def test_a_batch_needs_a_row_for_each_replica():
-    strategy.check_batch(4, 4)
+    batch_checks.check_replicas(4, 4)
     with pytest.raises(UserError, match=r"batch_size: received 3; .* the 4 replicas"):
-        strategy.check_batch(3, 4)
+        batch_checks.check_replicas(3, 4)

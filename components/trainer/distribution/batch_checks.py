@@ -1,0 +1,68 @@
+"""Rejects a global batch that does not fit the replicas, or the rows of an epoch."""
+
+from __future__ import annotations
+
+from strategos.components.errors import UserError
+
+
+def check_replicas(batch_size: int, replicas: int) -> None:
+    """Rejects a global batch that leaves a replica without a row.
+
+    Args:
+      batch_size: Rows of a global batch.
+      replicas: Copies of the model that share it.
+
+    Raises:
+      UserError: The batch has fewer rows than there are replicas.
+    """
+    if batch_size < replicas:
+        raise UserError(
+            f"fewer rows than the {replicas} replicas that share a step",
+            key="trainer.batch_size",
+            received=str(batch_size),
+            remedy=f"Raise it to at least {replicas}, or use fewer `workers` or "
+            "`devices`.",
+        )
+
+
+def check_steps(steps: int, rows: int, batch_size: int) -> None:
+    """Rejects an epoch with less than one batch if smaller batches are left out.
+
+    Args:
+      steps: Global batches of an epoch.
+      rows: Rows of an epoch.
+      batch_size: Rows of a global batch.
+
+    Raises:
+      UserError: There is no batch.
+    """
+    if not steps:
+        raise UserError(
+            f"the {rows:,} rows of an epoch do not fill a batch, and a smaller one is "
+            "left out (`last_batch: drop`, or the log says why)",
+            key="trainer.batch_size",
+            received=f"{batch_size:,}",
+            remedy="Choose a smaller one, or add data.",
+        )
+
+
+def check_even(batch_size: int, replicas: int, why: str, instead: str = "") -> None:
+    """Rejects a global batch that replicas cannot share evenly, where they must.
+
+    Args:
+      batch_size: Rows of a global batch.
+      replicas: Copies of the model that share it.
+      why: The reason for which each needs as many rows.
+      instead: Another remedy than a multiple of `replicas`, e.g. `, or shard: rows`.
+
+    Raises:
+      UserError: The batch cannot be divided evenly.
+    """
+    if batch_size % replicas:
+        raise UserError(
+            f"the batch cannot be divided evenly among {replicas} replicas, as needed "
+            f"here: {why}",
+            key="trainer.batch_size",
+            received=f"{batch_size:,}",
+            remedy=f"Choose a multiple of {replicas}{instead}.",
+        )
