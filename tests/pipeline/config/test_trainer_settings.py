@@ -1,0 +1,192 @@
+"""What the Trainer is given of a valid section `trainer`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+
+import pytest
+
+from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
+from strategos.pipeline.config.loading import ConfigError, effective, load
+
+
+def trainer(workload, *sets):
+    return load(workload, sets=[f"trainer.{text}" for text in sets]).config.trainer
+
+
+def problem(workload, *sets):
+    with pytest.raises(ConfigError) as caught:
+        trainer(workload, *sets)
+    assert len(caught.value.problems) == 1, str(caught.value)
+    return caught.value.problems[0]
+
+
+def test_results_follow_what_is_trained_on_in_plain_numbers(workload):
+    assert trainer(workload).distribution.for_results() == {"strategy": "auto"}
+    found = trainer(
+        workload,
+        "distribution.strategy=multi_worker_mirrored",
+        "distribution.communication={bytes_per_pack: 32MiB, timeout: 2m}",
+        "distribution={devices: 2, shard: files}",
+    )
+    assert found.distribution.for_results() == {
+        "strategy": "multi_worker_mirrored",
+        "workers": 2,
+        "devices": 2,
+        "shard": "files",
+        "communication": {
+            "implementation": "auto",
+            "bytes_per_pack": 32 << 20,
+            "timeout": 120.0,
+        },
+    }
+    found = trainer(
+        workload,
+        "distribution.strategy=parameter_server",
+        "distribution.parameter_server.variable_partitioner.max_shards=2",
+    )
+    assert found.distribution.for_results() == {
+        "strategy": "parameter_server",
+        "workers": 2,
+        "parameter_servers": 1,
+        "parameter_server": {
+            "variable_partitioner": {
+                "kind": "min_size",
+                "min_shard_bytes": 256 << 10,
+                "max_shards": 2,
+            }
+        },
+    }
+
+
+def test_results_do_not_follow_how_training_is_run(workload):
+    plain = load(workload).config
+    sets = [
+        "trainer.distribution.launcher=external",
+        "trainer.distribution.start_timeout=5m",
+        "trainer.distribution.stall_timeout=1h",
+        "trainer.distribution.max_restarts=0",
+        "trainer.distribution.bandwidth=10Gbit",
+        "trainer.checkpoint={every: 1 step, keep: 9}",
+    ]
+    other = load(workload, sets=sets).config
+    assert other.runtime_parameters() == plain.runtime_parameters()
+    assert other.trainer.settings() == plain.trainer.settings()
+    assert plain.trainer.operation() == Operation()
+    assert other.trainer.operation() == Operation(
+        launcher="external",
+        start_timeout=300.0,
+        stall_timeout=3600.0,
+        max_restarts=0,
+        checkpoint_every="1 steps",
+        checkpoint_keep=9,
+    )
+    assert other.trainer.distribution.bytes_per_second == 1.25e9
+    job = "{partition: p, time_limit: 2h, options: [--exclusive]}"
+    sets = [f"trainer.distribution={{launcher: slurm, slurm: {job}}}"]
+    third = load(workload, sets=sets).config
+    assert third.trainer.operation().job == {
+        "partition": "p",
+        "account": None,
+        "time_limit": 7200.0,
+        "pending_timeout": 86400.0,
+        "options": ["--exclusive"],
+    }
+    assert third.trainer.settings() == plain.trainer.settings()
+
+
+def test_tfjob_knows_the_folder_that_the_image_contains(workload):
+    secret = "{name: s, env: {A: a}}"
+    job = f"{{image: i, folder: 's3://b/jobs', secrets: [{secret}]}}"
+    sets = [f"trainer.distribution={{launcher: tfjob, tfjob: {job}}}"]
+    plain = load(workload, sets=sets).config.operation().job
+    assert plain["folder"] == "s3://b/jobs" and plain["context"] is None
+    assert plain["secrets"] == [{"name": "s", "env": {"A": "a"}, "path": None}]
+    known = load(workload, sets=[*sets, "kubeflow={image: i}"]).config.operation().job
+    assert known["context"] == str(workload.parent)
+    assert known["workload"] == "/workload"
+
+
+def test_tfjob_has_its_files_in_a_root_that_tensorflow_cannot_open(
+    workload, monkeypatch
+):
+    def folder(root, job="image: i"):
+        metadata = "mysql://u@h/d"
+        of_run = f"run={{root: '{root}', metadata: '{metadata}'}}"
+        sets = [f"trainer.distribution={{launcher: tfjob, tfjob: {{{job}}}}}", of_run]
+        config = load(workload, sets=sets).config
+        return config.name, config.operation().job["folder"]
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    name, found = folder("s3://b/root")
+    assert found == f"s3://b/root/{name}/Trainer/staged"
+    assert folder("s3://b/root", "image: i, folder: 's3://b/a'")[1] == "s3://b/a"
+    assert folder("gs://b/root")[1] is None
+
+
+def test_settings_are_what_the_trainer_runs_with(workload):
+    found = trainer(
+        workload,
+        "callbacks.early_stopping.patience=1",
+        "callbacks.tensorboard={histograms: true, profile: 10..20}",
+        "cache_limit=1.5KiB",
+        "scale_learning_rate=linear",
+        "base_batch_size=32",
+        "warm_up_steps=10",
+        "mixed_precision=bfloat16",
+        "jit_compile=true",
+        "steps_per_execution=4",
+        "deterministic=true",
+        "last_batch=drop",
+    ).settings()
+    stopping = {"monitor": "val_loss", "patience": 1, "mode": "auto"}
+    assert found == Settings(
+        callbacks={
+            "early_stopping": stopping,
+            "best_checkpoint": None,
+            "reduce_learning_rate": None,
+            "tensorboard": {"histograms": True, "profile": [10, 20]},
+            "csv": False,
+            "terminate_on_nan": True,
+        },
+        last_batch="drop",
+        scale_learning_rate="linear",
+        base_batch_size=32,
+        warm_up_steps=10,
+        mixed_precision="bfloat16",
+        jit_compile=True,
+        steps_per_execution=4,
+        deterministic=True,
+        cache_limit=1536,
+    )
+
+
+def test_defaults_of_the_yaml_are_those_of_the_trainer(workload):
+    found = trainer(workload)
+    settings = found.settings()
+    assert settings == dataclasses.replace(Settings(), callbacks=settings.callbacks)
+    assert found.operation() == Operation()
+
+
+@pytest.mark.parametrize("value", ["true", "false", "{histograms: true}"])
+def test_tensorboard_reads_back_as_it_was_written(workload, write, value):
+    loaded = load(workload, sets=[f"trainer.callbacks.tensorboard={value}"])
+    again = load(write("again.yaml", effective(loaded)))
+    assert again.config.trainer == loaded.config.trainer
+    switch = loaded.config.trainer.settings().callbacks["tensorboard"]
+    assert json.dumps(switch).startswith(value[:4].replace("{his", '{"hi'))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", 0), ("4096", 4096), ("1GB", 10**9), ("1.5 MiB", 3 << 19), ("2kb", None)],
+)
+def test_sizes(workload, text, expected):
+    if expected is None:
+        assert "1GB" in str(problem(workload, f"cache_limit={text}"))
+    else:
+        found = trainer(workload, f"cache_limit={text}").settings()
+        assert found.cache_limit == expected
