@@ -161,14 +161,7 @@ def _connected(path: str | None) -> socket.socket | None:
     """A connection to the server at a path, or to the server of this process."""
     global _channel
     if path is not None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            with fork_serving.short(path) as address:
-                connection.connect(address)
-        except OSError:
-            connection.close()
-            return None
-        return connection
+        return fork_serving.connect(path)
     if _channel is None:
         return None
     connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -32,17 +32,40 @@ _SIGNALS: dict[int, Any] = {
 """Signals that ask to end, and how a new Python process handles them."""
 
 
-def listen(path: str) -> socket.socket:
-    """Opens a socket for `serve`; requests wait until then.
+def listen(
+    path: str, kind: int = socket.SOCK_SEQPACKET, mode: int | None = None
+) -> socket.socket:
+    """Opens a socket for `serve`, or for another server; requests wait until then.
 
     Args:
       path: Path of the socket, in a folder that only trusted processes may enter.
+      kind: Type of the socket.
+      mode: Permissions of the socket, such as 0o600; by default those of the umask.
     """
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening = socket.socket(socket.AF_UNIX, kind)
     with short(path) as address:
         listening.bind(address)
+        if mode is not None:
+            os.chmod(address, mode)  # nobody can connect before `listen`
     listening.listen(64)
     return listening
+
+
+def connect(path: str, kind: int = socket.SOCK_SEQPACKET) -> socket.socket | None:
+    """A connection to the server at a path; None if no server of that path runs.
+
+    Args:
+      path: Path of the socket.
+      kind: Type of the socket.
+    """
+    connection = socket.socket(socket.AF_UNIX, kind)
+    try:
+        with short(path) as address:
+            connection.connect(address)
+    except OSError:
+        connection.close()
+        return None
+    return connection
 
 
 def serve(

@@ -8,6 +8,8 @@ import gc
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -86,6 +88,17 @@ def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
     if os.getppid() != parent:  # the parent died before the call to prctl
         os.kill(os.getpid(), sig)
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Ids of the process and user at the other end of a Unix socket, by the kernel.
+
+    For a client, the process is the one that called `listen` last.
+    """
+    size = struct.calcsize("3i")
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("3i", found)
+    return process, user
 
 
 def when_ended(descriptor: int, act: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,11 @@ from strategos.pipeline.history import contexts
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.root import metadata
+from strategos.pipeline.root.state import state_folder
 
 if TYPE_CHECKING:
+    from strategos.components.predict.client import ModelServer
+    from strategos.components.predict.model import Signature
     from strategos.pipeline.config.sections import Config
 
 
@@ -88,6 +92,7 @@ def predict(arguments: argparse.Namespace) -> int:
       BadInputError: No model is pushed, or the file of rows does not exist.
     """
     from strategos.components import predict as prediction
+    from strategos.components.predict.model import Model
     from strategos.pipeline.plan import production
     from strategos.pipeline.view import quiet
 
@@ -102,6 +107,7 @@ def predict(arguments: argparse.Namespace) -> int:
     if rows != prediction.STDIN and (not Path(rows).exists() or Path(rows).is_dir()):
         raise BadInputError(f"{rows}: no such file of rows to predict")
     target = required(config.pusher).to
+    server = _model_server(config)
     model = production.newest(_store(config).mlmd, target)
     if model is None:
         raise BadInputError(
@@ -109,11 +115,33 @@ def predict(arguments: argparse.Namespace) -> int:
             key="pusher.to",
             remedy=f"Run: strategos run {arguments.pipeline}",
         )
-    quiet.hush()
+
+    def load(folder: Path) -> Signature:
+        def loaded() -> Signature:
+            quiet.hush()
+            return Model(folder)
+
+        return server.load(model.version, loaded) if server else loaded()
+
+    mark = arguments.bad_rows == "mark"
     with targets.local(model.path) as folder:
-        answers = prediction.predict(folder, rows, mark=arguments.bad_rows == "mark")
+        answers = prediction.predict(folder, rows, mark=mark, load=load)
     prediction.show(answers, as_json=arguments.json, model=model.path)
     return ExitCode.DONE
+
+
+def _model_server(config: Config) -> ModelServer | None:
+    """The process that keeps the pushed model loaded; None where none may stay."""
+    from strategos.components.predict import client
+    from strategos.pipeline.view import quiet
+
+    target = required(config.pusher).to
+    if filesystems.is_remote(target) or not client.allowed(os.environ):
+        return None
+    environ = {**os.environ, **quiet.environment()}
+    server = client.ModelServer(state_folder(config.run.root), target, environ)
+    server.start()
+    return server
 
 
 def _pushing(arguments: argparse.Namespace) -> Config:

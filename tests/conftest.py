@@ -25,6 +25,7 @@ pytest_plugins = ("register", "server_fixtures")  # of tests/support
 # What this process starts that uses TensorFlow, and what a run does that uses TFX.
 _HOSTS = (
     "strategos.components.infra_validator.probe",
+    "strategos.components.predict.server",
     "strategos.components.span_validator.judging",
     "strategos.components.span_validator.preview_process",
     "strategos.components.trainer.run.measure",
@@ -215,6 +216,7 @@ def own_state(tmp_path_factory):
     """What commands remember of their roots is not what this user's remember."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("STRATEGOS_WARM", "0")  # no process stays, unless a test says so
         yield
 
 

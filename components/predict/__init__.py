@@ -3,20 +3,21 @@
 A SavedModel from the Trainer describes itself: `assets.extra/` contains the schema of
 the raw data, the names of the features that the model needs, and the spellings of a
 missing number. ExampleGen's own code reads and converts files, so a row has the same
-values as in training. The module imports TensorFlow, but not TFX.
+values as in training. TensorFlow is imported after the rows are checked, in `model`;
+`server` is a process that keeps the model loaded, and `client` asks it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from strategos.components import exported
-from strategos.components.errors import BadInputError, UserError
+from strategos.components.errors import BadInputError, UserError, required
+from strategos.components.predict.model import Model, ModelFailsError, Signature
 from strategos.components.predict.rows import (
     STDIN,
     Columns,
@@ -25,9 +26,7 @@ from strategos.components.predict.rows import (
     of_texts,
     on_disk,
 )
-from strategos.components.user_code.user_errors import operation_error
 from strategos.components.wording import abridged, counted
-from strategos.components.worker_process import TENSORFLOW
 
 __all__ = ["PROBLEM", "STDIN", "predict", "show"]
 
@@ -39,7 +38,11 @@ _CLASSES = 5  # shown per row, the most probable ones
 
 
 def predict(
-    model_dir: str, rows: str | Path | Sequence[Row], *, mark: bool = False
+    model_dir: str,
+    rows: str | Path | Sequence[Row],
+    *,
+    mark: bool = False,
+    load: Callable[[Path], Signature] = Model,
 ) -> list[dict[str, Any]]:
     """Predicts rows with an exported model.
 
@@ -53,6 +56,7 @@ def predict(
         such as an id, are returned with the answer of their row.
       mark: Returns `{"problem": …}` for a row that cannot be predicted, instead of
         failing. Default: fails at the first such row.
+      load: Loads the model of a folder, once the rows are checked.
 
     Returns:
       One dict per row, from output name to a number or a list of numbers. If the names
@@ -71,8 +75,13 @@ def predict(
     else:
         asked = of_texts(rows, columns, mark)
     examples = [each.example for each in asked if each.example is not None]
-    answers = iter(_answers(folder, examples, mark))
-    found = [{PROBLEM: x.problem} if x.problem else next(answers) for x in asked]
+    answers: list[dict[str, Any]] = []
+    signature = load(folder) if examples else None
+    for start in range(0, len(examples), _BATCH_ROWS):
+        batch = examples[start : start + _BATCH_ROWS]
+        answers += _of_batch(required(signature), batch, folder, mark)
+    left = iter(answers)
+    found = [{PROBLEM: x.problem} if x.problem else next(left) for x in asked]
     pairs = zip(asked, found, strict=True)
     return [{**x.extra, **_with_names(each, columns.classes)} for x, each in pairs]
 
@@ -113,35 +122,14 @@ def _version(folder: Path) -> Path:
     return max(versions, key=lambda path: int(path.name))
 
 
-def _answers(
-    folder: Path, examples: Sequence[bytes], mark: bool
-) -> list[dict[str, Any]]:
-    for name, value in TENSORFLOW.items():
-        os.environ.setdefault(name, value)
-    import tensorflow as tf
-
-    try:
-        model = tf.saved_model.load(str(folder))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder} does not load: {error}") from error
-    signature = model.signatures[exported.SERVE]
-    answers: list[dict[str, Any]] = []
-    for start in range(0, len(examples), _BATCH_ROWS):
-        batch = examples[start : start + _BATCH_ROWS]
-        answers += _of_batch(signature, batch, folder, mark)
-    return answers
-
-
 def _of_batch(
-    signature: Callable[..., Any], batch: Sequence[bytes], folder: Path, mark: bool
+    signature: Signature, batch: Sequence[bytes], folder: Path, mark: bool
 ) -> list[dict[str, Any]]:
     """The answers to some rows; with `mark`, a problem of a row is its answer."""
-    import tensorflow as tf
-
     try:
-        outputs = signature(tf.constant(batch))
-    except tf.errors.OpError as error:
-        reason = f"the model fails on the rows: {operation_error(error.message)}"
+        outputs = signature(batch)
+    except ModelFailsError as error:
+        reason = f"the model fails on the rows: {error}"
         if not mark:
             raise UserError(f"{folder}: {reason}") from error
         if len(batch) == 1:
@@ -149,9 +137,8 @@ def _of_batch(
         half = len(batch) // 2
         parts = batch[:half], batch[half:]
         return [x for part in parts for x in _of_batch(signature, part, folder, mark)]
-    listed = {name: value.numpy().tolist() for name, value in outputs.items()}
     return [
-        {name: _plain(values[i]) for name, values in listed.items()}
+        {name: _plain(values[i]) for name, values in outputs.items()}
         for i in range(len(batch))
     ]
 
@@ -171,9 +158,7 @@ def _with_names(answer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    return value.decode() if isinstance(value, bytes) else value
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _text(value: Any) -> str:

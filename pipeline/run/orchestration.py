@@ -28,6 +28,7 @@ from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import RunFiles, RunOptions
 from strategos.pipeline.root import lease, lock, metadata, moved_root, names
+from strategos.pipeline.root.state import state_folder
 from strategos.pipeline.run import journal, preflight, retrain
 from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.runners import NodeFailedError, environment, light
@@ -173,7 +174,8 @@ def run(
             held = started.enter_context(
                 lease.hold(connection, config.name, turn.lease, run_id)
             )
-            client = ExecutorClient(files.log, files.events, config.run.memory_bytes)
+            memory, state = config.run.memory_bytes, state_folder(root)
+            client = ExecutorClient(files.log, files.events, memory, state)
             started.enter_context(client)
             if not planning.is_compiled(config):
                 client.start()  # its imports take seconds
@@ -264,7 +266,7 @@ def _run_plan(
         log=str(plan.log),
     )
     record = _open_journal(plan, config)
-    beam = BeamRunner(config.run.memory_bytes)
+    beam = BeamRunner(config.run.memory_bytes, state_folder(config.run.root))
     runner = beam if runner_name == "beam" else LocalRunner(client)
     try:
         runner.run(plan)

@@ -11,6 +11,7 @@ import json
 import math
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 from strategos.components import events, processes
@@ -26,10 +27,11 @@ class BeamRunner:
 
     Args:
       memory: Bytes that all processes of the run may take; no limit by default.
+      state: The root's state folder, for `MemoryWatch`.
     """
 
-    def __init__(self, memory: float = math.inf):
-        self._memory = memory
+    def __init__(self, memory: float = math.inf, state: Path | None = None):
+        self._memory, self._state = memory, state
 
     def run(self, plan: Plan) -> None:
         """See `Runner.run`.
@@ -54,7 +56,7 @@ class BeamRunner:
                 stderr=log,
                 env=environment.of_executors(**plan.environment, TMPDIR=folder),
             )
-            watch = MemoryWatch(process, self._memory)
+            watch = MemoryWatch(process, self._memory, self._state)
             try:
                 _communicate(process, json.dumps(request).encode(), watch)
             except KeyboardInterrupt:

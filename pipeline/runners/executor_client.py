@@ -38,15 +38,23 @@ class ExecutorClient:
     so that Ctrl-C reaches only the orchestrator; it ends when the orchestrator ends.
     """
 
-    def __init__(self, log: Path, events: Path, memory: float = math.inf):
+    def __init__(
+        self,
+        log: Path,
+        events: Path,
+        memory: float = math.inf,
+        state: Path | None = None,
+    ):
         """Starts no process yet.
 
         Args:
           log: The file for the output of executors.
           events: The run's event file.
           memory: Bytes that all processes of the run may take; no limit by default.
+          state: The root's state folder, for `MemoryWatch`.
         """
-        self._log, self._events, self._memory = log, events, memory
+        self._log, self._events = log, events
+        self._memory, self._state = memory, state
         self._process: subprocess.Popen | None = None
         self._watch: MemoryWatch | None = None
         self._channel: Any = None
@@ -91,7 +99,7 @@ class ExecutorClient:
                 pass_fds=[theirs.fileno()],
                 env=environment.of_executors(TMPDIR=folder),
             )
-        self._watch = MemoryWatch(self._process, self._memory)
+        self._watch = MemoryWatch(self._process, self._memory, self._state)
 
     def compile(
         self,

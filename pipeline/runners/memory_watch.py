@@ -1,7 +1,8 @@
 """Ends a run if its processes together take more memory than `run.memory`.
 
 The kernel's out-of-memory killer would end some process of the machine instead, maybe
-of another user, and report no figures.
+of another user, and report no figures. The process that keeps a pushed model loaded
+(`components/predict/server`) counts, and ends first.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from strategos.components.errors import UserError
+from strategos.components.predict import client
 from strategos.components.wording import data_size
 
 _LOOK_SECONDS = 1.0
@@ -30,14 +33,17 @@ class MemoryWatch:
     Args:
       process: The process to kill, with its session.
       limit: Bytes that all processes together may take.
+      state: The root's state folder; its model server counts and is ended first.
 
     Attributes:
       error: Why the process was killed; None if the watch did not kill it.
     """
 
-    def __init__(self, process: subprocess.Popen, limit: float):
+    def __init__(
+        self, process: subprocess.Popen, limit: float, state: Path | None = None
+    ):
         self.error: UserError | None = None
-        self._process, self._limit = process, limit
+        self._process, self._limit, self._state = process, limit, state
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -49,23 +55,30 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
-            taken = taken_by_family(self._limit)
+            server = self._state and client.process_of(self._state)
+            others = [server] if server else []
+            taken = taken_by_family(self._limit, others)
             if sum(taken.values()) > self._limit:
+                if server:
+                    client.end(server)
+                    continue
                 self.error = _error(taken, self._limit)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 return
 
 
-def taken_by_family(enough: float = 0.0) -> dict[int, int]:
+def taken_by_family(enough: float = 0.0, others: Sequence[int] = ()) -> dict[int, int]:
     """Bytes of memory that this process and each of its descendants take.
 
     Args:
       enough: Bytes up to which the sum may be too high: shared pages then count for
         each process, which is a hundred times as fast to read.
+      others: Ids of further processes to count.
     """
     this = psutil.Process()
     pids = [each.pid for each in (this, *this.children(recursive=True))]
+    pids += set(others).difference(pids)
     taken = {pid: _kilobytes(pid, "status", "RssAnon", "RssShmem") for pid in pids}
     if sum(taken.values()) > enough:
         taken = {
