@@ -64,7 +64,7 @@ class Model:
 
         Raises:
           ModelFailsError: The model fails on these rows.
-          KeyError: There is no such signature, or a row lacks an input.
+          KeyError: The signature is missing, or an input of a row.
           TypeError, ValueError: A value has another type or shape than its input.
         """
         import tensorflow as tf
