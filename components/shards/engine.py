@@ -56,12 +56,14 @@ class Engine:
         return self.workers or available_cores()
 
     @property
+    def bytes(self) -> int:
+        """Memory that all processes of the run may take."""
+        return control_groups.memory() * 3 // 4 if self.memory is None else self.memory
+
+    @property
     def helpers(self) -> int:
         """Number of helper processes that fit the memory, see `helpers.py`."""
-        memory = (
-            control_groups.memory() * 3 // 4 if self.memory is None else self.memory
-        )
-        return max(0, (memory - _OTHERS) // _OF_HELPER)
+        return max(0, (self.bytes - _OTHERS) // _OF_HELPER)
 
     def to_environment(self) -> dict[str, str]:
         """The environment variable that passes this engine to another process."""

@@ -8,13 +8,17 @@ from typing import Any, Protocol
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
+import tensorflow as tf
 
 from strategos.components.transform.analyzers import tft_private
 from strategos.components.transform.analyzers.counts import Counts
+from strategos.components.transform.analyzers.spilled import Bounds
 from strategos.components.transform.analyzers.tft_private import analyzer_nodes
 
-Values = tuple[np.ndarray, ...]
+Values = tuple[tf.Tensor, ...]
 """The tensors of a batch that one analyzer reads."""
+_Arrays = tuple[np.ndarray, ...]
 
 
 class Accumulator(Protocol):
@@ -42,8 +46,11 @@ class Combined:
 
     def __init__(self, combiner: Any):
         self._combiner = combiner
-        self.new, self.add = combiner.create_accumulator, combiner.add_input
-        self.compact = combiner.compact
+        self.new, self.compact = combiner.create_accumulator, combiner.compact
+
+    def add(self, state: Any, values: Values) -> Any:
+        """See `Accumulator`."""
+        return self._combiner.add_input(state, _arrays(values))
 
     def merge(self, earlier: Any, later: Any) -> Any:
         """See `Accumulator`."""
@@ -59,7 +66,7 @@ class ByKey:
     """
 
     def __init__(
-        self, split: Callable[[Values], Iterable[tuple[Any, Any]]], combiner: Any
+        self, split: Callable[[_Arrays], Iterable[tuple[Any, Any]]], combiner: Any
     ):
         self._split, self._combiner = split, combiner
 
@@ -69,7 +76,7 @@ class ByKey:
 
     def add(self, state: dict[Any, Any], values: Values) -> dict[Any, Any]:
         """See `Accumulator`."""
-        for key, value in self._split(values):
+        for key, value in self._split(_arrays(values)):
             if key not in state:
                 state[key] = self._combiner.create_accumulator()
             state[key] = self._combiner.add_input(state[key], value)
@@ -89,15 +96,24 @@ class ByKey:
 
 
 class Counted:
-    """Counts of tokens, or sums of their weights."""
+    """Counts of tokens, or sums of their weights.
+
+    Args:
+      bounds: Memory for the counts.
+    """
+
+    def __init__(self, bounds: Bounds):
+        self._bounds = bounds
+        bounds.tables += 1
 
     def new(self) -> Counts:
         """See `Accumulator`."""
-        return Counts()
+        return Counts(self._bounds)
 
     def add(self, state: Counts, values: Values) -> Counts:
         """See `Accumulator`."""
-        state.add(*values)
+        tokens, *weights = values
+        state.add(_arrow(tokens), *_arrays(weights))
         return state
 
     def merge(self, earlier: Counts, later: Counts) -> Counts:
@@ -106,15 +122,29 @@ class Counted:
 
     def compact(self, state: Counts) -> Counts:
         """See `Accumulator`."""
-        state.table()
-        return state
+        return state.compact()
 
 
-def of_vocabulary(ordering: int) -> Accumulator:
+def _arrays(values: Iterable[tf.Tensor]) -> _Arrays:
+    return tuple(map(np.asarray, values))
+
+
+def _arrow(tokens: tf.Tensor) -> pa.Array:
+    """The tokens, without an object of Python for each, so that other threads run."""
+    if tokens.dtype != tf.string:
+        return pa.array(np.asarray(tokens))
+    lengths, content = tf.strings.length(tokens), tf.strings.reduce_join(tokens)
+    ends = np.append(0, np.cumsum(lengths, dtype=np.int64))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(content.numpy())]
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
+
+
+def of_vocabulary(ordering: int, bounds: Bounds) -> Accumulator:
     """The accumulator of a vocabulary.
 
     Args:
       ordering: TFT's kind of order, e.g. by frequency or by mutual information.
+      bounds: Memory for counts.
     """
     kinds = tft_private.ordering
     if ordering in (kinds.MUTUAL_INFORMATION, kinds.WEIGHTED_MUTUAL_INFORMATION):
@@ -127,11 +157,16 @@ def of_vocabulary(ordering: int) -> Accumulator:
     if ordering == kinds.WEIGHTED_LABELS:
         total = beam.CombineFn.from_callable(tft_private.sum_labels)
         return ByKey(tft_private.labels_of_tokens, total)
-    return Counted()
+    return Counted(bounds)
 
 
-def accumulators(operation: Any) -> dict[str, Accumulator]:
-    """The accumulators of an operation, by label; {} if it does not read rows."""
+def accumulators(operation: Any, bounds: Bounds) -> dict[str, Accumulator]:
+    """The accumulators of an operation, by label; {} if it does not read rows.
+
+    Args:
+      operation: An operation of TFT.
+      bounds: Memory for counts of tokens.
+    """
     if isinstance(operation, analyzer_nodes.PackedCombineAccumulate):
         return {each.label: Combined(each.combiner) for each in operation.combiners}
     if isinstance(operation, analyzer_nodes.CacheableCombineAccumulate):
@@ -139,5 +174,6 @@ def accumulators(operation: Any) -> dict[str, Accumulator]:
     if isinstance(operation, analyzer_nodes.CacheableCombinePerKeyAccumulate):
         return {operation.label: ByKey(tft_private.by_key, operation.combiner)}
     if isinstance(operation, analyzer_nodes.VocabularyAccumulate):
-        return {operation.label: of_vocabulary(operation.vocab_ordering_type)}
+        kind = operation.vocab_ordering_type
+        return {operation.label: of_vocabulary(kind, bounds)}
     return {}

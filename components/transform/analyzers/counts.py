@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,35 +15,38 @@ import pyarrow.compute as pc
 import tensorflow as tf
 
 from strategos.components.statistics.value_counts import ranked, summed
-from strategos.components.transform.analyzers import tft_private
+from strategos.components.transform.analyzers import spilled, tft_private
+from strategos.components.transform.analyzers.spilled import Bounds, Ranked
 
 _LINES = 1 << 16  # written at a time
 
 Pairs = Sequence[tuple[Any, Any]]
 """Count, or what stands for it, and token."""
+Counted: TypeAlias = pa.Table | Ranked | Pairs
 
 
 class Counts:
     """Exact counts of tokens, or sums of their weights; they merge.
 
     Numbers are counted as their decimal texts, as they are written.
+
+    Args:
+      bounds: Where counts go that take too much memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
         self._parts: list[pa.Table] = []
-        self._entries = self._distinct = 0
+        self._files: list[str] = []
+        self._entries = self._distinct = self._bytes = 0
 
-    def add(self, tokens: np.ndarray, weights: np.ndarray | None = None) -> None:
+    def add(self, values: pa.Array, weights: np.ndarray | None = None) -> None:
         """Counts tokens.
 
         Args:
-          tokens: [n], of bytes or whole numbers; may repeat.
+          values: [n], large binary or whole numbers, without nulls; may repeat.
           weights: [n]; None for 1 each.
         """
-        if tokens.dtype == object:
-            values = pa.array(tokens, pa.large_binary())
-        else:
-            values = pa.array(tokens)
         if weights is None:
             counted = values.value_counts()
             values, weights = counted.field("values"), counted.field("counts")
@@ -56,25 +60,44 @@ class Counts:
 
     def merge(self, later: Counts) -> Counts:
         """Adds the counts of later rows, and returns these counts."""
+        self._files += later._files
         for part in later._parts:
             self._append(part)
         return self
 
-    def table(self) -> pa.Table:
-        """`value` and `count`; each value once."""
-        if not self._parts:
-            nothing = pa.array([], pa.large_binary()), pa.array([], pa.int64())
-            return pa.table(nothing, ["value", "count"])
-        if len(self._parts) > 1 or self._distinct != self._entries:
+    def compact(self) -> Counts:
+        """Takes no more memory than needed from now on; returns these counts."""
+        if self._parts and (len(self._parts) > 1 or self._distinct != self._entries):
             self._parts = [summed(pa.concat_tables(self._parts))]
             self._entries = self._distinct = self._parts[0].num_rows
-        return self._parts[0]
+            self._bytes = self._parts[0].nbytes
+        if self._bytes > self._bounds.bytes:
+            self._spill()
+        return self
+
+    def total(self) -> pa.Table | Ranked:
+        """`value` and `count`, each value once; in order if they were on disk."""
+        self.compact()
+        if self._files:
+            if self._parts:
+                self._spill()
+            return spilled.merged(self._files, self._bounds.folder)
+        if self._parts:
+            return self._parts[0]
+        nothing = pa.array([], pa.large_binary()), pa.array([], pa.int64())
+        return pa.table(nothing, ["value", "count"])
 
     def _append(self, part: pa.Table) -> None:
         self._parts.append(part)
         self._entries += part.num_rows
-        if self._entries > 2 * self._distinct + _LINES:
-            self.table()
+        self._bytes += part.nbytes
+        is_many = self._entries > 2 * self._distinct + _LINES
+        if is_many or self._bytes > 2 * self._bounds.bytes:
+            self.compact()
+
+    def _spill(self) -> None:
+        self._files.append(spilled.spill(self._parts[0], self._bounds.folder))
+        self._parts, self._entries, self._distinct, self._bytes = [], 0, 0, 0
 
 
 def information(
@@ -112,15 +135,15 @@ def information(
     return found
 
 
-def pruned(counts: pa.Table | Pairs, operation: Any) -> pa.Table | Pairs:
+def pruned(counts: Counted, operation: Any) -> Counted:
     """The entries of a vocabulary that its thresholds leave.
 
     Args:
       counts: Counts of all tokens.
       operation: `VocabularyPrune`.
     """
-    if isinstance(counts, pa.Table) and operation.key_fn is None:
-        return _pruned_table(counts, operation)
+    if isinstance(counts, pa.Table | Ranked) and operation.key_fn is None:
+        return _pruned_counts(counts, operation)
     pairs = _pairs(counts)
     kept = _passing(
         pairs, operation.frequency_threshold, operation.informativeness_threshold
@@ -140,18 +163,23 @@ def pruned(counts: pa.Table | Pairs, operation: Any) -> pa.Table | Pairs:
     return list(dict.fromkeys([*kept, *covering]))
 
 
-def _pruned_table(table: pa.Table, operation: Any) -> pa.Table | Pairs:
-    if operation.frequency_threshold > 0:
-        table = table.filter(pc.field("count") >= operation.frequency_threshold)
-    if operation.top_k is None:
-        return table
-    table = ranked(table)[: operation.top_k]
-    return table if table.num_rows else _or_dummy([], operation.input_dtype)
-
-
-def _pairs(counts: pa.Table | Pairs) -> Pairs:
-    if not isinstance(counts, pa.Table):
+def _pruned_counts(counts: pa.Table | Ranked, operation: Any) -> Counted:
+    least, top = operation.frequency_threshold, operation.top_k
+    if isinstance(counts, Ranked):
+        counts = counts.pruned(least, top)
+    else:
+        if least > 0:
+            counts = counts.filter(pc.field("count") >= least)
+        if top is not None:
+            counts = ranked(counts)[:top]
+    if top is None or len(counts):
         return counts
+    return _or_dummy([], operation.input_dtype)
+
+
+def _pairs(counts: Counted) -> Pairs:
+    if not isinstance(counts, pa.Table):
+        return list(counts)
     columns = counts["count"].to_pylist(), counts["value"].to_pylist()
     return list(zip(*columns, strict=True))
 
@@ -185,7 +213,7 @@ def _or_dummy(pairs: Pairs, dtype: Any) -> Pairs:
 
 
 def write(
-    counts: pa.Table | Pairs,
+    counts: Counted,
     operation: Any,
     reserved: Sequence[bytes] | None,
     folder: str,
@@ -214,35 +242,49 @@ def write(
 
 
 def _ordered(
-    counts: pa.Table | Pairs, operation: Any, reserved: Sequence[bytes] | None
-) -> pa.Table | Pairs:
-    shuffled = operation.fingerprint_shuffle
-    if isinstance(counts, pa.Table) and not shuffled and reserved is None and counts:
-        return ranked(counts)
-    if operation.input_is_sorted and reserved is None:
-        return counts
+    counts: Counted, operation: Any, reserved: Sequence[bytes] | None
+) -> pa.Table | Iterable[tuple[Any, Any]]:
+    shuffled, on_disk = operation.fingerprint_shuffle, isinstance(counts, Ranked)
+    if reserved is None and not shuffled and len(counts):
+        if isinstance(counts, pa.Table):
+            return ranked(counts)
+        if on_disk or operation.input_is_sorted:
+            return counts
     first = () if reserved is None else tuple(reserved)
     held = set(first)
-    pairs = [pair for pair in _pairs(counts) if pair[1] not in held]
+    every = counts if on_disk else _pairs(counts)
+    pairs: Iterable[Any] = (pair for pair in every if pair[1] not in held)
     if shuffled:
-        pairs.sort(key=lambda pair: hashlib.sha1(pair[1]).digest())
-    else:
-        pairs.sort(reverse=True)
-    pairs[:0] = [(-1, token) for token in first]
-    return _or_dummy(pairs, operation.input_dtype)
+        pairs = sorted(pairs, key=lambda pair: hashlib.sha1(pair[1]).digest())
+    elif not on_disk:
+        pairs = sorted(pairs, reverse=True)
+    if not first and not len(counts):
+        return _or_dummy([], operation.input_dtype)
+    return itertools.chain(((-1, token) for token in first), pairs)
 
 
-def _lines(counts: pa.Table | Pairs, counted: bool) -> Iterator[Iterable[bytes]]:
+def _lines(
+    counts: pa.Table | Iterable[tuple[Any, Any]], counted: bool
+) -> Iterator[Iterable[bytes]]:
     """Yields the lines of a vocabulary, some at a time."""
-    for start in range(0, len(counts), _LINES):
-        some = counts[start : start + _LINES]
-        if isinstance(some, pa.Table):
-            tokens, numbers = some["value"].to_pylist(), some["count"].to_pylist()
-        else:
-            numbers, tokens = zip(*some, strict=True)
+    for numbers, tokens in _columns(counts):
         yield map(tft_private.line, numbers, tokens) if counted else tokens
 
 
-def size(counts: pa.Table | Pairs) -> np.int64:
+def _columns(
+    counts: pa.Table | Iterable[tuple[Any, Any]],
+) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+    if isinstance(counts, pa.Table):
+        for start in range(0, len(counts), _LINES):
+            some = counts[start : start + _LINES]
+            yield some["count"].to_pylist(), some["value"].to_pylist()
+        return
+    pairs = iter(counts)
+    while found := list(itertools.islice(pairs, _LINES)):
+        numbers, tokens = zip(*found, strict=True)
+        yield numbers, tokens
+
+
+def size(counts: Counted) -> np.int64:
     """Number of entries; an empty vocabulary has one dummy entry."""
     return np.int64(max(len(counts), 1))

@@ -14,6 +14,7 @@ from strategos.components.transform.analyzers.accumulators import (
     accumulators,
 )
 from strategos.components.transform.analyzers.phase import Rows
+from strategos.components.transform.analyzers.spilled import Bounds
 from strategos.components.transform.analyzers.tft_private import (
     PreprocessingFn,
     Traced,
@@ -143,7 +144,7 @@ def _merge_vocabulary(visitor: Any, operation: Any, state: Any) -> _Values:
         return (counts.information(state, operation),)
     if order == kinds.WEIGHTED_LABELS:
         return ([(value, token) for token, value in state.items()],)
-    return (state.table(),)
+    return (state.total(),)
 
 
 def _prune(visitor: Any, operation: Any, counted: Any) -> _Values:
@@ -199,12 +200,16 @@ OPERATIONS: dict[type, Callable[..., _Values]] = {
 class Plan(nodes.Visitor):
     """Finds the inputs of each phase, before anything is computed.
 
+    Args:
+      bounds: Memory for counts of tokens.
+
     Attributes:
       reading: By label of a phase, its accumulators and the tensors that they read.
       unknown: Operations that only Beam can compute.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
         self.reading: dict[str, dict[str, tuple[Accumulator, Sequence[str]]]] = {}
         self.unknown: list[Any] = []
 
@@ -217,7 +222,7 @@ class Plan(nodes.Visitor):
             return ((operation.label, ()),)
         if isinstance(operation, beam_nodes.ExtractFromDict):
             return ((inputs[0][0], operation.keys),)
-        found = accumulators(operation)
+        found = accumulators(operation, self._bounds)
         packed = getattr(operation, "combiners", ())
         names = {each.label: each.keys for each in packed}
         for label, accumulator in found.items():
@@ -258,7 +263,8 @@ def analyze(
         found.check(fingerprint)
         return found
 
-    plan, future = Plan(), tft_private.build(first)
+    plan = Plan(Bounds(rows.temporary, rows.engine.bytes))
+    future = tft_private.build(first)
     nodes.Traverser(plan).visit_value_node(future)
     if plan.unknown:
         return plan.unknown[0].label

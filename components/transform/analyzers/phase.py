@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from apache_beam.internal import pickler
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -98,14 +97,13 @@ class _Part:
         self._temporary, self._folder = folder, ""  # saved to, when it is pickled
         self._lock = threading.Lock()
 
-    def __call__(self, tensors: Sequence[Any]) -> dict[str, np.ndarray]:
+    def __call__(self, tensors: Sequence[Any]) -> dict[str, tf.Tensor]:
         """The values of the analyzers' tensors, by name, of a batch of inputs."""
         flat = tf.nest.flatten(tensors, expand_composites=True)
         try:
-            found = self._apply(*flat)
+            return self._apply(*flat)
         except (tf.errors.OpError, ValueError) as error:
             raise failed_rows(getattr(error, "message", str(error))) from error
-        return {name: np.asarray(value) for name, value in found.items()}
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         with self._lock:
@@ -136,7 +134,7 @@ class _Shard:
 
     def __init__(
         self,
-        part: Callable[[Sequence[Any]], dict[str, np.ndarray]],
+        part: Callable[[Sequence[Any]], dict[str, tf.Tensor]],
         schema: schema_pb2.Schema,
         needed: Sequence[str],
         accumulators: Mapping[str, tuple[Accumulator, Sequence[str]]],

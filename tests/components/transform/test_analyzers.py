@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import gzip
 import inspect
 import itertools
@@ -20,7 +19,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.shards.engine import Engine
 from strategos.components.transform import analysis, preprocessing, raw
-from strategos.components.transform.analyzers import counts
+from strategos.components.transform.analyzers import spilled
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "analyzers"
 ROWS = 90
@@ -200,28 +199,51 @@ def test_results_are_those_of_tft_on_beam_for_any_cut_and_workers(
         ]
 
 
-@given(
-    st.lists(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 9)))),
-    st.booleans(),
-)
-def test_counts_are_exact_however_the_rows_are_cut(batches, is_weighted):
-    total = collections.Counter()
-    parts = [counts.Counts(), counts.Counts()]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_LINES", 3)  # sums up early, and writes in pieces
-        for number, batch in enumerate(batches):
-            tokens = np.array([token for token, _ in batch], object)
-            weights = np.array([n / 4 for _, n in batch]) if is_weighted else None
-            parts[number % 2].add(tokens, weights)
-            for token, n in batch:
-                total[token] += n / 4 if is_weighted else 1
-        table = parts[0].merge(parts[1]).table()
-        columns = table["value"].to_pylist(), table["count"].to_pylist()
-        assert dict(zip(*columns, strict=True)) == total
-        lines = [line for some in counts._lines(table, True) for line in some]
-    assert lines == [
-        f"{n} {t.decode()}".encode() for t, n in zip(*columns, strict=True)
-    ]
+def test_vocabularies_on_disk_are_those_of_tft(shards, rows, tmp_path, monkeypatch):
+    """The counts of each shard, and of each merge, are spilled."""
+
+    def written(inputs):
+        tokens, n = inputs["tokens"], inputs["n"]
+        for number, options in enumerate(
+            [
+                {},
+                {"store_frequency": True, "frequency_threshold": 15},
+                {"frequency_threshold": 999},
+                {"frequency_threshold": 999, "top_k": 2},
+                {"top_k": 3, "reserved_tokens": ["zz", "new"]},
+                {"reserved_tokens": ["zz", "new"], "file_format": "tfrecord_gzip"},
+                {"fingerprint_shuffle": True},
+                {"top_k": 1, "key_fn": _first, "coverage_top_k": 1},
+            ]
+        ):
+            tft.vocabulary(tokens, vocab_filename=f"v{number}", **options)
+        tft.vocabulary(n, vocab_filename="numbers", store_frequency=True)
+        tft.vocabulary(
+            inputs["key"],
+            vocab_filename="sums",
+            weights=inputs["w"],
+            store_frequency=True,
+            top_k=3,
+        )
+        size = tft.experimental.get_vocabulary_size_by_name("v0")
+        return {"size": inputs["x"] * 0 + tf.cast(size, tf.float32)}
+
+    theirs = _by_beam(_scoped(written), shards(), tmp_path / "theirs")
+    spill, files = spilled.spill, []
+    monkeypatch.setattr(spilled, "_LEAST", 0)
+    monkeypatch.setattr(
+        spilled, "spill", lambda *of: files.append(spill(*of)) or files[-1]
+    )
+    engine = Engine(workers=1, memory=0)
+    ours = tmp_path / "ours"
+    analysis.analyze(engine, _scoped(written), shards(30, 31), SCHEMA, str(ours))
+    _assert_equal(ours, theirs, rows)
+    assert len(files) >= 10 * 3
+    assert not any(Path(file).exists() for file in files)
+
+
+def _first(token):
+    return token[:1]
 
 
 def test_each_operation_of_tft_is_computed_here():

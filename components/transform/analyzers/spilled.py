@@ -1,0 +1,156 @@
+"""Counts of tokens on disk, where the distinct tokens grow with the rows.
+
+A full table of counts is cut into parts by the tokens, and written to a file. A token
+is in the same part of each file, so the parts are added up one at a time. Only
+vocabularies that TFT orders by frequency, or by sums of weights, come here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strategos.components.statistics.value_counts import ranked, summed
+
+_BITS = 6
+_PARTS = 1 << _BITS
+_AT_ONCE = 1 << 13  # rows of a part that are Python objects
+# Groups of merged shards, shards that wait, and copies while a table is summed.
+_TABLES = 16
+_LEAST = 1 << 20
+
+_OF_BYTES = np.random.default_rng(0).integers(0, 1 << 64, 256, np.uint64)
+
+
+class Bounds:
+    """The memory that tables of counts may take, and the place of the others.
+
+    Args:
+      folder: Local folder for files.
+      memory: Bytes for all tables of an analysis.
+
+    Attributes:
+      folder: Local folder for files.
+      tables: Number of tables that each shard has.
+    """
+
+    def __init__(self, folder: str, memory: int):
+        self.folder, self._memory, self.tables = folder, memory, 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a table may take."""
+        return max(_LEAST, self._memory // (_TABLES * max(1, self.tables)))
+
+
+def spill(table: pa.Table, folder: str) -> str:
+    """Writes counts to a file, part by part, and returns its path.
+
+    Args:
+      table: `value`, large binary, each once, and `count`.
+      folder: Local folder that gets the file.
+    """
+    parts = _parts(table["value"].combine_chunks())
+    order = np.argsort(parts, kind="stable")
+    edges = np.searchsorted(parts[order], np.arange(_PARTS + 1))
+    pieces = (order[start:end] for start, end in itertools.pairwise(edges))
+    return _write((table.take(pa.array(piece)) for piece in pieces), folder)
+
+
+def merged(files: Sequence[str], folder: str) -> Ranked:
+    """Adds up the counts of files, one part at a time.
+
+    Args:
+      files: From `spill`; at least one.
+      folder: Local folder that gets the sums.
+    """
+    sums = (
+        ranked(summed(pa.concat_tables(_read(file, part) for file in files)))
+        for part in range(_PARTS)
+    )
+    file = _write(sums, folder)
+    return Ranked([_read(file, part) for part in range(_PARTS)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """A vocabulary in TFT's order that is not in memory as a whole.
+
+    Iterated, it yields pairs of a count and a token.
+
+    Args:
+      parts: Tables, mapped from a file, each in order.
+      limit: Number of entries that are left; None for all.
+    """
+
+    parts: Sequence[pa.Table]
+    limit: int | None = None
+
+    def __len__(self) -> int:
+        entries = sum(part.num_rows for part in self.parts)
+        return entries if self.limit is None else min(self.limit, entries)
+
+    def __iter__(self) -> Iterator[tuple[Any, bytes]]:
+        every = heapq.merge(*map(_pairs, self.parts), reverse=True)
+        return itertools.islice(every, self.limit)
+
+    def pruned(self, threshold: float, limit: int | None) -> Ranked:
+        """The entries that TFT's thresholds leave.
+
+        Args:
+          threshold: Least count; no bound if it is not positive.
+          limit: Largest number of entries, if bounded.
+        """
+        often = [pc.sum(pc.greater_equal(part["count"], threshold)).as_py() or 0
+                 for part in self.parts]  # fmt: skip
+        kept = zip(self.parts, often, strict=True)
+        parts = [part[:entries] for part, entries in kept]
+        return Ranked(parts if threshold > 0 else self.parts, limit)
+
+
+def _pairs(part: pa.Table) -> Iterator[tuple[Any, bytes]]:
+    for batch in part.to_batches(_AT_ONCE):
+        counts, values = batch.column("count"), batch.column("value")
+        yield from zip(counts.to_pylist(), values.to_pylist(), strict=True)
+
+
+def _parts(values: pa.LargeBinaryArray) -> np.ndarray:
+    """The part of each value, [n] of uint64: by a hash, equal in each process."""
+    _, offsets, content = values.buffers()
+    window = slice(values.offset, values.offset + len(values) + 1)
+    ends = np.frombuffer(offsets, np.int64)[window]
+    found = np.zeros(len(values), np.uint64)
+    for start in range(0, len(values), _AT_ONCE):
+        some = ends[start : start + _AT_ONCE + 1]
+        data = np.frombuffer(content or b"", np.uint8)[some[0] : some[-1]]
+        sums = np.append(np.uint64(0), np.cumsum(_OF_BYTES[data]))
+        found[start : start + _AT_ONCE] = np.diff(sums[some - some[0]])
+    return found >> np.uint64(64 - _BITS)
+
+
+def _write(parts: Iterable[pa.Table], folder: str) -> str:
+    """Writes each part as a batch of a file, and returns its path."""
+    parts = iter(parts)
+    first = next(parts)
+    handle, path = tempfile.mkstemp(".arrow", "counts-", folder)
+    os.close(handle)
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
+        for part in itertools.chain([first], parts):
+            columns = [column.combine_chunks() for column in part.columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, part.schema.names))
+    return path
+
+
+def _read(file: str, part: int) -> pa.Table:
+    """A part of a file, in pages that the system may drop."""
+    with pa.memory_map(file) as source, pa.ipc.open_file(source) as reader:
+        return pa.Table.from_batches([reader.get_batch(part)])

@@ -1,0 +1,63 @@
+"""Counts of tokens, in memory and on disk."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from strategos.components.transform.analyzers import accumulators, counts, spilled
+
+WORDS = [b"a", b"b", b"\xc3\xa9t\xc3\xa9", b"c d", b"", b"line\nend", b"zz"]
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 9)))),
+    st.booleans(),
+    st.booleans(),
+)
+def test_counts_are_exact_however_the_rows_are_cut(
+    tmp_path, batches, is_weighted, on_disk
+):
+    total = collections.Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_LINES", 3)  # sums up early, and writes in pieces
+        patch.setattr(spilled, "_LEAST", 0 if on_disk else 1 << 20)
+        kind = accumulators.Counted(spilled.Bounds(str(tmp_path), 0))
+        parts = [kind.new(), kind.new()]
+        for number, batch in enumerate(batches):
+            read = [tf.constant([token for token, _ in batch], tf.string)]
+            if is_weighted:
+                read.append(tf.constant([n / 4 for _, n in batch], tf.float32))
+            kind.add(parts[number % 2], tuple(read))
+            for token, n in batch:
+                total[token] += n / 4 if is_weighted else 1
+        first, last = map(kind.compact, parts)
+        found = kind.merge(first, pickle.loads(pickle.dumps(last))).total()
+        assert isinstance(found, spilled.Ranked) == bool(on_disk and total)
+        pairs = list(counts._pairs(found))
+        assert sorted(pairs) == sorted((n, token) for token, n in total.items())
+        lines = [line for some in counts._lines(found, True) for line in some]
+    assert lines == [f"{n} {token.decode()}".encode() for n, token in pairs]
+
+
+def test_tokens_that_grow_with_the_rows_take_bounded_memory(tmp_path):
+    """1M different tokens, of which 16k are in memory at a time."""
+    kind = accumulators.Counted(spilled.Bounds(str(tmp_path), 0))
+    state, most, start = kind.new(), 0, pa.total_allocated_bytes()
+    for batch in range(50):
+        numbers = np.arange(batch * 20_000, (batch + 1) * 20_000)
+        state.add(pa.array([b"token %d" % n for n in numbers], pa.large_binary()))
+        most = max(most, pa.total_allocated_bytes() - start)
+    found = state.total().pruned(0, 10)
+    assert [token for _, token in found] == sorted(
+        (b"token %d" % n for n in range(1_000_000)), reverse=True
+    )[:10]
+    assert most < 8 << 20
