@@ -89,7 +89,7 @@ def recorded(path: str, kind: str, start: int = 0) -> list[dict[str, Any]]:
       kind: Kind of the events.
       start: Byte from which to read, such as an earlier `size`.
     """
-    found = []
+    recorded_events = []
     with open(path, "rb") as file:
         file.seek(start)
         for line in file:
@@ -97,8 +97,8 @@ def recorded(path: str, kind: str, start: int = 0) -> list[dict[str, Any]]:
                 continue
             event = _parsed(line)
             if event and event["event"] == kind:
-                found.append(event)
-    return found
+                recorded_events.append(event)
+    return recorded_events
 
 
 class NewLines:

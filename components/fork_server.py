@@ -85,18 +85,18 @@ def launch(
 def _launched(
     module: str, arguments: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> Child | None:
-    given, stdin = os.pipe()
-    stdout, taken = os.pipe()
+    child_stdin, stdin = os.pipe()
+    stdout, child_stdout = os.pipe()
     child = call(
         fork_serving.__name__,
         fork_serving.run_module.__name__,
         [module, *arguments],
         env=env,
         cwd=cwd,
-        numbers={0: given, 1: taken, 2: taken},
+        numbers={0: child_stdin, 1: child_stdout, 2: child_stdout},
     )
-    os.close(given)
-    os.close(taken)
+    os.close(child_stdin)
+    os.close(child_stdout)
     if child is None:
         os.close(stdin)
         os.close(stdout)
@@ -147,9 +147,9 @@ def call(
     connection = None if len(message) > fork_serving.SIZE else _connected(at)
     if connection is None:
         return None
-    given = [*numbers.values(), *([] if pipe is None else [pipe.fileno()])]
+    descriptors = [*numbers.values(), *([] if pipe is None else [pipe.fileno()])]
     with contextlib.suppress(OSError):  # the server was killed just now
-        socket.send_fds(connection, [message], given)
+        socket.send_fds(connection, [message], descriptors)
         begun = connection.recv(fork_serving.SIZE)
         if begun.isdigit():
             return Child(connection, int(begun))

@@ -191,8 +191,8 @@ class _Server:
     def _next(self) -> socket.socket | None:
         if self._listens:
             return self._requests.accept()[0]
-        _, found, *_ = socket.recv_fds(self._requests, 1, 1)
-        return socket.socket(fileno=found[0]) if found else None
+        _, descriptors, *_ = socket.recv_fds(self._requests, 1, 1)
+        return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
 def _work(connection: socket.socket, server: int) -> NoReturn:
@@ -203,14 +203,14 @@ def _work(connection: socket.socket, server: int) -> NoReturn:
         os.setsid()
         for each, handler in _SIGNALS.items():
             signal.signal(each, handler)
-        message, found, *_ = socket.recv_fds(connection, SIZE, _MOST_DESCRIPTORS)
+        message, descriptors, *_ = socket.recv_fds(connection, SIZE, _MOST_DESCRIPTORS)
         if message:
             connection.send(str(os.getpid()).encode())
             connection.close()
             request = json.loads(message)
-            given = _enter(request, found)
+            spare = _enter(request, descriptors)
             module = importlib.import_module(request["module"])
-            getattr(module, request["function"])(*given, *request["arguments"])
+            getattr(module, request["function"])(*spare, *request["arguments"])
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -219,10 +219,10 @@ def _work(connection: socket.socket, server: int) -> NoReturn:
     os._exit(code)
 
 
-def _enter(request: Mapping[str, Any], found: Sequence[int]) -> list[int]:
+def _enter(request: Mapping[str, Any], descriptors: Sequence[int]) -> list[int]:
     """Sets up the process as requested; returns the descriptors without a number."""
-    high = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _HIGH) for each in found]
-    for descriptor in found:
+    high = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _HIGH) for each in descriptors]
+    for descriptor in descriptors:
         os.close(descriptor)
     for number, descriptor in zip(request["numbers"], high, strict=False):
         os.dup2(descriptor, number)

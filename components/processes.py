@@ -96,8 +96,8 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     For a client, the process is the one that called `listen` last.
     """
     size = struct.calcsize("3i")
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    process, user, _ = struct.unpack("3i", found)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("3i", credentials)
     return process, user
 
 

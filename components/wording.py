@@ -81,11 +81,11 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     """
     word, choices = word.lower(), list(choices)
     lowered = {choice.lower(): choice for choice in reversed(choices)}
-    found = [
+    matches = [
         choice
         for choice in lowered
         if (choice.startswith(word) and len(word) > 2) or word.endswith(f"_{choice}")
     ]
-    if len(found) != 1:
-        found = difflib.get_close_matches(word, lowered, n=1, cutoff=0.6)
-    return lowered[found[0]] if found else None
+    if len(matches) != 1:
+        matches = difflib.get_close_matches(word, lowered, n=1, cutoff=0.6)
+    return lowered[matches[0]] if matches else None

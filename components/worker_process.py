@@ -96,12 +96,15 @@ def run(
       WorkerError: The child raised another exception, or ended without an answer.
     """
     with terminated_last(), temporary.folder() as folder:
-        asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
+        request_file, answered = (
+            Path(folder, "request.json"),
+            Path(folder, "answer.json"),
+        )
         sink = {"path": events.sink_path(), "node": events.current_node()}
-        asked.write_text(json.dumps({"events": sink, "request": dict(request)}))
+        request_file.write_text(json.dumps({"events": sink, "request": dict(request)}))
         kills = oom.OomKills()
         environ = {**os.environ, "TMPDIR": folder, **(env or {})}
-        words = [str(asked), str(answered)]
+        words = [str(request_file), str(answered)]
         process = fork_server.launch(module, words, environ, folder)
         forwarding = threading.Thread(target=_forward, args=(process, name))
         forwarding.daemon = True
@@ -151,10 +154,10 @@ def serve(work: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     Args:
       work: Takes the request and returns the answer; both are JSON-able.
     """
-    parent, asked, answered = sys.argv[1:]
+    parent, request_file, answered = sys.argv[1:]
     processes.die_with_parent(int(parent))
     end_with_input()
-    message = json.loads(Path(asked).read_text())
+    message = json.loads(Path(request_file).read_text())
     events.open_sink(message["events"]["path"], node=message["events"]["node"])
     try:
         content = {"answer": work(message["request"])}

@@ -151,11 +151,11 @@ def validate(
     loaded = None
     try:
         loaded = load(pipeline, overlays=overlays, sets=sets)
-        found = Repaired(loaded.config, frozenset())
+        repaired = Repaired(loaded.config, frozenset())
     except loading.ConfigError as error:
-        problems, found = error.problems, error.repaired
-    if found:
-        config, data = found.config, found.config.data.listing()
+        problems, repaired = error.problems, error.repaired
+    if repaired:
+        config, data = repaired.config, repaired.config.data.listing()
         more = preflight.file_problems(config, data)
         if not (more or problems):  # training reads the data, and tries this machine
             more = list(training.check(config, data, probe=False))
@@ -163,7 +163,7 @@ def validate(
                 from strategos.pipeline.checks import nodes
 
                 more += nodes.check_deep(config)
-        problems += [each for each in more if not found.concerns(each.key)]
+        problems += [each for each in more if not repaired.concerns(each.key)]
     return Validation(tuple(loading.in_reading_order(problems, str(pipeline))), loaded)
 
 
@@ -267,10 +267,13 @@ def run_here(
     sets = [*request.sets, *overrides]
     config = load(request.pipeline, overlays=request.overlays, sets=sets).config
     data = config.data.listing()
-    asked = {"--from": request.from_node, "--to": request.to_node}
+    bounds_of_run = {"--from": request.from_node, "--to": request.to_node}
     preflight.raise_all(
         config,
-        [*preflight.file_problems(config, data), *partial.problems(config, asked)],
+        [
+            *preflight.file_problems(config, data),
+            *partial.problems(config, bounds_of_run),
+        ],
     )
     preflight.reject_training(config, data, probe=True)
     with orchestration.turn(config, metadata.of(config)) as turn:
@@ -308,8 +311,8 @@ def run_in_turn(
     from strategos.pipeline.root import metadata
     from strategos.pipeline.run import orchestration
 
-    asked, place = planning.RunOptions(**options), metadata.of(config)
-    result = orchestration.run(turn, config, data, place, asked, on_start)
+    run_options, place = planning.RunOptions(**options), metadata.of(config)
+    result = orchestration.run(turn, config, data, place, run_options, on_start)
     roots.remember(config.run.root)
     return result
 
@@ -369,10 +372,10 @@ def history(
     from strategos.pipeline.history import roots, runs
 
     yaml = None if pipeline is None else os.fspath(pipeline)
-    found = roots.open_history(yaml, root, announce=lambda _: None)
-    listed = runs.history(found.store, found.pipeline, limit)
+    opened = roots.open_history(yaml, root, announce=lambda _: None)
+    listed = runs.history(opened.store, opened.pipeline, limit)
     if details:
-        listed = [runs.run(found.store, each.run_id) for each in listed]
+        listed = [runs.run(opened.store, each.run_id) for each in listed]
     return tuple(listed)
 
 

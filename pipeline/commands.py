@@ -64,13 +64,13 @@ def validate(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.root import names
 
     main = str(arguments.pipeline)
-    found = api.validate(
+    validation = api.validate(
         main, overlays=arguments.overlay, sets=arguments.set, deep=arguments.deep
     )
-    if found.problems or found.loaded is None:
-        raise loading.ConfigError(found.problems, main)
+    if validation.problems or validation.loaded is None:
+        raise loading.ConfigError(validation.problems, main)
     print(f"{main}: no problems found")
-    config = found.loaded.config
+    config = validation.loaded.config
     if not names.is_set(config):
         print(
             f"note: `name` is not set. Add `name: {config.name}`, so that history, "
@@ -106,11 +106,11 @@ def explain(arguments: argparse.Namespace) -> int:
     config = load(arguments).config
     data = config.data.listing()
     preflight.reject(config, data)
-    found = explain.distribution(config, *_chosen(config, data))
+    explanation = explain.distribution(config, *_chosen(config, data))
     if arguments.json:
-        print(json.dumps(found.to_json(), indent=2))
+        print(json.dumps(explanation.to_json(), indent=2))
     else:
-        explain_view.show(found)
+        explain_view.show(explanation)
     return ExitCode.DONE
 
 
@@ -156,19 +156,23 @@ def runs(arguments: argparse.Namespace) -> int:
         listed = _on_kubeflow(pipeline, arguments)
         if not listed:
             raise
-        found = runs.chosen(listed, others[0] if others else None) if show else None
+        chosen_run = (
+            runs.chosen(listed, others[0] if others else None) if show else None
+        )
     else:
         root = history.store.root
         if show:
-            found = runs.run(history.store, others[0] if others else None)
+            chosen_run = runs.run(history.store, others[0] if others else None)
         else:
             listed = runs.history(history.store, history.pipeline, arguments.limit)
             decided = decisions.last(root, history.pipeline) if root else None
     if arguments.json:
-        shown = runs.to_json(required(found)) if show else [*map(runs.to_json, listed)]
+        shown = (
+            runs.to_json(required(chosen_run)) if show else [*map(runs.to_json, listed)]
+        )
         print(json.dumps(shown, indent=2))
     elif show:
-        report.report(required(found))
+        report.report(required(chosen_run))
     else:
         report.history_table(listed, decided)
     return ExitCode.DONE
@@ -196,11 +200,11 @@ def lineage(arguments: argparse.Namespace) -> int:
     if os.path.exists(arguments.model) and not (arguments.pipeline or arguments.root):
         history = roots.that_pushed(arguments.model)
     history = history or roots.open_history(arguments.pipeline, arguments.root)
-    found = lineages.lineage(history.store, arguments.model)
+    traced = lineages.lineage(history.store, arguments.model)
     if arguments.json:
-        print(json.dumps(lineages.to_json(found), indent=2))
+        print(json.dumps(lineages.to_json(traced), indent=2))
     else:
-        lineage_view.show(found)
+        lineage_view.show(traced)
     return ExitCode.DONE
 
 
@@ -225,8 +229,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     """`strategos doctor`: checks this machine; FAILED if something needs fixing."""
     from strategos.pipeline.checks import machine
 
-    found = MAIN_FILE if os.path.isfile(MAIN_FILE) else None
-    checks = machine.diagnose(arguments.pipeline or found)
+    main_file = MAIN_FILE if os.path.isfile(MAIN_FILE) else None
+    checks = machine.diagnose(arguments.pipeline or main_file)
     print(machine.render(checks))
     healthy = all(check.ok is not False for check in checks)
     return ExitCode.DONE if healthy else ExitCode.FAILED
@@ -337,8 +341,8 @@ def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
 
     problems = list(training.step_problems(config, data))
     try:
-        found = training.choose(config)
+        choice = training.choose(config)
     except UserError as error:
         problems.append(error)
     preflight.raise_all(config, problems)
-    return found
+    return choice

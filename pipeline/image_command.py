@@ -73,13 +73,13 @@ def _images(config: Config, target: str) -> Iterator[_Image]:
 
 
 def _builder() -> str:
-    found = [name for name in _BUILDERS if shutil.which(name)]
-    if not found:
+    installed = [name for name in _BUILDERS if shutil.which(name)]
+    if not installed:
         raise BadInputError(
             f"none of {', '.join(_BUILDERS)} is in the PATH, so no image can be built",
             remedy="Install one of them (Debian, Ubuntu: apt-get install buildah).",
         )
-    return found[0]
+    return installed[0]
 
 
 def _checkout() -> Path:

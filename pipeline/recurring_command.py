@@ -36,12 +36,12 @@ def schedule(arguments: argparse.Namespace) -> int:
         raise problem
     service = remote_command.connect(config, target)
     service.check()
-    found = service.recurring(config.name)
-    if not found:
+    schedules = service.recurring(config.name)
+    if not schedules:
         print(f"{target} has no schedule of {config.name}")
-    if found and arguments.what == "delete":
-        _delete(config, service, found, "deleted ")
-    for each in found if arguments.what == "list" else ():
+    if schedules and arguments.what == "delete":
+        _delete(config, service, schedules, "deleted ")
+    for each in schedules if arguments.what == "list" else ():
         print(_line(config, each, ""))
     return ExitCode.DONE
 
@@ -71,7 +71,7 @@ def _create(config: Config, target: str) -> int:
 def _delete(
     config: Config,
     service: Service,
-    found: Sequence[Recurring],
+    schedules: Sequence[Recurring],
     done: str,
     *lines: str,
 ) -> None:
@@ -80,25 +80,25 @@ def _delete(
     Args:
       config: The effective settings.
       service: The service.
-      found: The schedules.
+      schedules: The schedules.
       done: Begins the line of each.
       *lines: To be printed before.
     """
     printed = list(lines)
     try:
-        for each in found:
+        for each in schedules:
             service.delete_recurring(each.recurring_id)
             printed.append(_line(config, each, done))
     finally:
         print(*printed, sep="\n")
 
 
-def _line(config: Config, found: Recurring, done: str) -> str:
-    text = f"{done}{found.recurring_id}  {found.cron}"
+def _line(config: Config, recurring: Recurring, done: str) -> str:
+    text = f"{done}{recurring.recurring_id}  {recurring.cron}"
     if done.strip() in ("deleted", "replaced"):
         return text
-    if found.next_run is None:
-        return f"{text}  {'never fires' if found.is_active else 'paused'}"
+    if recurring.next_run is None:
+        return f"{text}  {'never fires' if recurring.is_active else 'paused'}"
     zone = config.schedule.timezone if config.schedule else "UTC"
-    when = datetime.datetime.fromtimestamp(found.next_run, zoneinfo.ZoneInfo(zone))
+    when = datetime.datetime.fromtimestamp(recurring.next_run, zoneinfo.ZoneInfo(zone))
     return f"{text}  next run {when:%Y-%m-%d %H:%M:%S %Z}"

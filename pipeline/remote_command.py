@@ -224,17 +224,17 @@ def _with_facts(config: Config, run: Run, records: Mapping[str, str]) -> Run:
         address = config.kubeflow.metadata
         if not address:
             return step_records.add_to(run, config.kubeflow.root)
-        found = runs.run(kubeflow.KubeflowStore(address), run.run_id)
+        recorded = runs.run(kubeflow.KubeflowStore(address), run.run_id)
     except UserError as error:
         streams.warn(f"strategos: {error}")
         return run
-    rows = {node.name: node.rows for node in found.nodes}
+    rows = {node.name: node.rows for node in recorded.nodes}
     return dataclasses.replace(
         run,
         nodes=tuple(
             dataclasses.replace(node, rows=rows.get(node.name)) for node in run.nodes
         ),
-        **{name: getattr(found, name) for name in _FACTS},
+        **{name: getattr(recorded, name) for name in _FACTS},
     )
 
 

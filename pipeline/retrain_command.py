@@ -78,9 +78,9 @@ def _decide_and_run(
     compares = config.trainer.compare_fresh and decision.trigger != "first"
     if compares and not decision.anew:
         return _run_better(arguments, turn, config, data, decision)
-    asked = _asked(arguments, decision)
+    options = _asked(arguments, decision)
     return api.run_in_turn(
-        turn, config, data, LiveView, reason=decision.reason, **asked
+        turn, config, data, LiveView, reason=decision.reason, **options
     )
 
 
@@ -111,14 +111,14 @@ def _run_better(
     from strategos.pipeline.history.store import Store
 
     place, cached = metadata.of(config), "run.cache=true"
-    asked, reason = _asked(arguments, decision), decision.reason
+    options, reason = _asked(arguments, decision), decision.reason
     fresh = commands.load(arguments, cached, *_FRESH).config
     configs = {comparison.WARM: config, comparison.FRESH: fresh}
 
     def train(settings: Config) -> orchestration.Result:
         nonlocal turn
         result = api.run_in_turn(
-            turn, settings, data, LiveView, to_node=node_ids.EVALUATOR, **asked
+            turn, settings, data, LiveView, to_node=node_ids.EVALUATOR, **options
         )
         turn = orchestration.another(turn, config, place)
         return result
@@ -135,7 +135,7 @@ def _run_better(
         reason = f"{reason} {told}"
         warm = commands.load(arguments, cached).config
         config = {**configs, comparison.WARM: warm}[comparison.better(done, metric)]
-    return api.run_in_turn(turn, config, data, LiveView, reason=reason, **asked)
+    return api.run_in_turn(turn, config, data, LiveView, reason=reason, **options)
 
 
 def _decide(config: Config, data: Listing) -> tuple[Listing, RetrainingDecision]:

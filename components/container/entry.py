@@ -63,16 +63,16 @@ def _execute_on_mounts(
     """Runs an executor on the files that the launcher of Kubeflow Pipelines copied."""
     words = list(arguments)
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
-    given, inputs = json.loads(words[at_call]), json.loads(words[at_inputs])
-    record = step_record.taken_from(given)
-    scheme = next((mounts.scheme_of(uri) for uri in _outputs(given)), "")
-    call = mounts.mapped(given, mounted.local)
+    step_call, inputs = json.loads(words[at_call]), json.loads(words[at_inputs])
+    record = step_record.taken_from(step_call)
+    scheme = next((mounts.scheme_of(uri) for uri in _outputs(step_call)), "")
+    call = mounts.mapped(step_call, mounted.local)
     _fill_types(call, inputs)
     _make_folders(call)
     words[at_call] = json.dumps(call)
     _execute(words)
     _map_output_file(call, lambda uri: mounted.remote(uri, scheme))
-    step_record.write(record, given, mounted.local, event_file)
+    step_record.write(record, step_call, mounted.local, event_file)
 
 
 def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
@@ -83,19 +83,19 @@ def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
     """
     words = list(arguments)
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
-    asked = json.loads(words[at_call])
-    record = step_record.taken_from(asked)
-    given = {mounts.opened_by_workers(uri): uri for uri in _outputs(asked)}
-    call = mounts.mapped(asked, mounts.opened_by_workers)
+    step_call = json.loads(words[at_call])
+    record = step_record.taken_from(step_call)
+    urls = {mounts.opened_by_workers(uri): uri for uri in _outputs(step_call)}
+    call = mounts.mapped(step_call, mounts.opened_by_workers)
     _fill_types(call, json.loads(words[at_inputs]))
-    for uri in list(given)[:1]:
+    for uri in list(urls)[:1]:
         filesystems.register(uri)
         object_stores.check_writable(uri, key="kubeflow.root")
     words[at_call] = json.dumps(call)
     _execute(words)
-    _map_output_file(call, lambda uri: given.get(uri, uri))
-    step_record.write(record, asked, mounts.opened_by_workers, event_file)
-    for uri in given:
+    _map_output_file(call, lambda uri: urls.get(uri, uri))
+    step_record.write(record, step_call, mounts.opened_by_workers, event_file)
+    for uri in urls:
         filesystems.remove_markers(uri)
 
 
@@ -125,10 +125,10 @@ def _outputs(call: dict[str, Any]) -> list[str]:
 
 def _fill_types(call: dict[str, Any], inputs: dict[str, Any]) -> None:
     """Sets the types of input artifacts from the specification, in place."""
-    given = call.get("inputs", {}).get("artifacts", {})
-    for name, found in given.items():
+    artifacts = call.get("inputs", {}).get("artifacts", {})
+    for name, entry in artifacts.items():
         declared = inputs["artifacts"][name]["artifactType"]
-        for artifact in found["artifacts"]:
+        for artifact in entry["artifacts"]:
             if not artifact.get("type", {}).get("instanceSchema"):
                 artifact["type"] = declared
 
@@ -136,8 +136,8 @@ def _fill_types(call: dict[str, Any], inputs: dict[str, Any]) -> None:
 def _make_folders(call: dict[str, Any]) -> None:
     """Makes the folders of all artifacts: object stores hold no empty folders."""
     for side in ("inputs", "outputs"):
-        for found in call.get(side, {}).get("artifacts", {}).values():
-            for artifact in found["artifacts"]:
+        for entry in call.get(side, {}).get("artifacts", {}).values():
+            for artifact in entry["artifacts"]:
                 os.makedirs(artifact["uri"], exist_ok=True)
 
 

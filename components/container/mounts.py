@@ -65,8 +65,8 @@ def opened_by_workers(url: str) -> str:
 
 def scheme_of(url: str) -> str:
     """The scheme of a URL; "" for a path."""
-    found = re.match(r"([a-z][a-z0-9+.-]*)://", url)
-    return found[1] if found else ""
+    match = re.match(r"([a-z][a-z0-9+.-]*)://", url)
+    return match[1] if match else ""
 
 
 def mapped(value: Any, change: Any) -> Any:

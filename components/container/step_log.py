@@ -89,5 +89,5 @@ def last_progress(log: str) -> str:
     Args:
       log: The log, or its end.
     """
-    found = [line for line in log.splitlines() if line.startswith(PROGRESS)]
-    return found[-1].removeprefix(PROGRESS) if found else ""
+    lines = [line for line in log.splitlines() if line.startswith(PROGRESS)]
+    return lines[-1].removeprefix(PROGRESS) if lines else ""

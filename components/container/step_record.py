@@ -45,8 +45,8 @@ def taken_from(call: Json) -> str:
     Returns:
       The URL of the output; "" if the pipeline was compiled without it.
     """
-    found = call["outputs"].get("artifacts", {}).pop(OUTPUT, None)
-    return found["artifacts"][0]["uri"] if found else ""
+    entry = call["outputs"].get("artifacts", {}).pop(OUTPUT, None)
+    return entry["artifacts"][0]["uri"] if entry else ""
 
 
 def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) -> None:
@@ -102,12 +102,12 @@ def _outputs(call: Json, written: Json, seen: Callable[[str], str]) -> Iterator[
 
 def _type(declared: Json) -> str:
     """The name of an artifact type; for TFX's types, the class name, e.g. `Model`."""
-    found = _TITLE.search(declared.get("instanceSchema", ""))
-    title = found[1] if found else declared.get("schemaTitle", "")
+    match = _TITLE.search(declared.get("instanceSchema", ""))
+    title = match[1] if match else declared.get("schemaTitle", "")
     return title.strip().removeprefix("tfx.")
 
 
 def _artifacts(side: Json) -> Iterator[tuple[str, Json]]:
-    for name, found in side.get("artifacts", {}).items():
-        for artifact in found["artifacts"]:
+    for name, entry in side.get("artifacts", {}).items():
+        for artifact in entry["artifacts"]:
             yield name, artifact

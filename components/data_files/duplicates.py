@@ -93,8 +93,8 @@ class RowHashes:
 
     def _compact(self) -> None:
         """Keeps each hash once, and at most `EXACT_ROWS` hashes."""
-        found = [(self._hashes, self._counts), *self._waiting]
-        hashes, counts = (np.concatenate(each) for each in zip(*found, strict=True))
+        parts = [(self._hashes, self._counts), *self._waiting]
+        hashes, counts = (np.concatenate(each) for each in zip(*parts, strict=True))
         self._hashes, places = np.unique(hashes, return_inverse=True)
         sums = [np.bincount(places, each, len(self._hashes)) for each in counts.T]
         self._counts = np.stack(sums, axis=1).astype(np.int64)

@@ -91,9 +91,9 @@ def identify(head: bytes) -> tuple[str, str] | None:
         return "compressed by gzip", "Let its name end in .csv.gz"
     if head.startswith(PARQUET):
         return "a Parquet file", "Let its name end in .parquet"
-    for begin, found in _BINARY.items():
+    for begin, kind in _BINARY.items():
         if head.startswith(begin):
-            return found
+            return kind
     return None
 
 
@@ -176,9 +176,9 @@ def check_text(path: str, head: bytes) -> None:
     Raises:
       UserError: The file has another format or encoding, or contains zero bytes.
     """
-    found = identify(head) or _other_text(head)
-    if found:
-        raise UserError(f"{path}: is {found[0]}, not CSV. {found[1]}.")
+    format = identify(head) or _other_text(head)
+    if format:
+        raise UserError(f"{path}: is {format[0]}, not CSV. {format[1]}.")
     encoding = _wide_encoding(head)
     if encoding:
         raise UserError(
@@ -193,8 +193,8 @@ def check_text(path: str, head: bytes) -> None:
 
 def _other_text(head: bytes) -> tuple[str, str] | None:
     begin = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
-    found = ((what, do) for sign, what, do in _TEXT if re.match(sign, begin))
-    return next(found, None)
+    matches = ((what, do) for sign, what, do in _TEXT if re.match(sign, begin))
+    return next(matches, None)
 
 
 def _zero_bytes(path: str, line: int, what: str) -> str:

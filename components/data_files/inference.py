@@ -164,11 +164,11 @@ class Profile:
         while kind < Kind.BYTES:
             numbers = self._read(kind, text)
             if numbers is not None:
-                found = len(numbers) - numbers.null_count
+                count = len(numbers) - numbers.null_count
                 self.wholes.see(text, numbers)
-                self._only_nulls |= not found
-                self._kind = kind if found else self._kind
-                return found
+                self._only_nulls |= not count
+                self._kind = kind if count else self._kind
+                return count
             holds = functools.partial(self._holds, kind)
             first = features.first_false(text, holds)
             kind = Kind(kind + 1)
@@ -191,11 +191,11 @@ class Profile:
         """Counts the values of a text column, and its numbers in a sample of them."""
         text = text.drop_null()
         every = text.take(pa.array(range(0, len(text), len(text) // _SAMPLE + 1)))
-        found = numerals.count(every)
-        if 2 * found >= len(every):
+        count = numerals.count(every)
+        if 2 * count >= len(every):
             text = self._nulls.hide(text).drop_null()
-            found = numerals.count(text)
-        self.numbers += found
+            count = numerals.count(text)
+        self.numbers += count
         self.values += len(text)
 
 

@@ -112,10 +112,10 @@ class Listing:
     @functools.cached_property
     def _editions(self) -> tuple[list[Span], list[Span]]:
         """Every version of every span, and the complete ones among them."""
-        found = complete = find_editions(self._pattern)
+        all_spans = complete = find_editions(self._pattern)
         if self._complete is not None:
-            complete = self._complete.of(found, time.time())
-        return self._considered(found), self._considered(complete)
+            complete = self._complete.of(all_spans, time.time())
+        return self._considered(all_spans), self._considered(complete)
 
     def _considered(self, spans: list[Span]) -> list[Span]:
         until = self._until
@@ -135,11 +135,11 @@ class Listing:
           NoneCompleteError: No span is complete yet.
           BadInputError: The pattern is malformed.
         """
-        found, complete = self._editions
+        all_spans, complete = self._editions
         if not complete:
             raise NoneCompleteError(
                 f"no span of {self._pattern} is complete yet; there are: "
-                f"{describe(found)}",
+                f"{describe(all_spans)}",
                 key="data.complete",
             )
         return _newest(complete)
@@ -152,8 +152,8 @@ class Listing:
     @property
     def incomplete(self) -> list[Span]:
         """Spans with an incomplete newest version, ascending by number."""
-        found, complete = self._editions
-        return [span for span in _newest(found) if span not in complete]
+        all_spans, complete = self._editions
+        return [span for span in _newest(all_spans) if span not in complete]
 
     @functools.cached_property
     def chosen(self) -> list[Span]:

@@ -127,8 +127,8 @@ class ShardRunner:
         Raises:
           OSError: A file cannot be read.
         """
-        found = storage.statuses([source.path for _, source in files])
-        sizes = [each.size for each in found]
+        statuses = storage.statuses([source.path for _, source in files])
+        sizes = [each.size for each in statuses]
         columns = max(len(source.names) for _, source in files)
         least = for_columns(_LEAST_BYTES, _MOST_BYTES, columns)
         most = min(max(sum(sizes) // _SHARDS, least), _MOST_BYTES)
@@ -164,8 +164,8 @@ class ShardRunner:
         rows, profiles = self.fold(shards, _Inspect(nulls), _merge_profiles)
         undecided = [name for name, each in profiles.items() if each.undecided]
         if undecided:
-            found = self.fold(shards, _SeeUnseen(undecided), _merge_wholes)
-            for name, wholes in found.items():
+            merged = self.fold(shards, _SeeUnseen(undecided), _merge_wholes)
+            for name, wholes in merged.items():
                 profiles[name].wholes.merge(wholes)
         return _with_rows(shards, rows), profiles
 
@@ -190,8 +190,8 @@ class ShardRunner:
             wanted = [(source, part) for n, source in cut.items() for part in parts[n]]
             scans = iter(self.fold(wanted, _scan, operator.add))
             for number, source in cut.items():
-                found = [next(scans) for _ in parts[number]]
-                parts[number] = source.cut(parts[number], found)
+                results = [next(scans) for _ in parts[number]]
+                parts[number] = source.cut(parts[number], results)
         return parts
 
 
@@ -216,19 +216,19 @@ def _group(
     pieces: Iterable[tuple[Piece, int]], most: int
 ) -> Iterator[tuple[Piece, ...]]:
     """Groups of pieces of at most `most` bytes; a larger piece is a group by itself."""
-    taken: list[Piece] = []
+    members: list[Piece] = []
     bytes_ = 0
     for piece, size in pieces:
-        if taken and bytes_ + size > most:
-            yield tuple(taken)
-            taken, bytes_ = [], 0
-        taken.append(piece)
+        if members and bytes_ + size > most:
+            yield tuple(members)
+            members, bytes_ = [], 0
+        members.append(piece)
         bytes_ += size
-    yield tuple(taken)
+    yield tuple(members)
 
 
 def _with_rows(shards: Sequence[Shard], rows: Iterable[int]) -> list[Shard]:
-    counts, first, found = iter(rows), 0, []
+    counts, first, numbered = iter(rows), 0, []
     for shard in shards:
         pieces = []
         for piece in shard.pieces:
@@ -236,8 +236,8 @@ def _with_rows(shards: Sequence[Shard], rows: Iterable[int]) -> list[Shard]:
             count = next(counts)
             pieces.append(dataclasses.replace(piece, first_row=first, rows=count))
             first += count
-        found.append(Shard(shard.number, tuple(pieces)))
-    return found
+        numbered.append(Shard(shard.number, tuple(pieces)))
+    return numbered
 
 
 def _scan(wanted: tuple[Source, Part]) -> list[Any]:
@@ -264,15 +264,15 @@ class _SeeUnseen:
     names: Sequence[str]
 
     def __call__(self, shard: Shard) -> dict[str, WholeNumbers]:
-        found = {name: WholeNumbers() for name in self.names}
+        wholes_of = {name: WholeNumbers() for name in self.names}
         for piece in shard.pieces:
             for batch in piece.source.unseen(piece.part, self.names):
-                for name, wholes in found.items():
+                for name, wholes in wholes_of.items():
                     if wholes.whole:
                         wholes.see_column(batch.column(name))
-                if not any(wholes.whole for wholes in found.values()):
-                    return found
-        return found
+                if not any(wholes.whole for wholes in wholes_of.values()):
+                    return wholes_of
+        return wholes_of
 
 
 def _merge_wholes(

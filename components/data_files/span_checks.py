@@ -34,12 +34,12 @@ def worst(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     Args:
       checks: Checks as `checks.json` has them.
     """
-    found: dict[tuple[int, str], Mapping[str, Any]] = {}
+    worst_of: dict[tuple[int, str], Mapping[str, Any]] = {}
     for check in checks:
         key = check["span"], check["gate"]
-        if key not in found or _excess(check) > _excess(found[key]):
-            found[key] = check
-    return list(found.values())
+        if key not in worst_of or _excess(check) > _excess(worst_of[key]):
+            worst_of[key] = check
+    return list(worst_of.values())
 
 
 def _excess(check: Mapping[str, Any]) -> float:

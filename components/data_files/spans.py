@@ -133,16 +133,18 @@ def resolve_spans(pattern: str, chosen: Iterable[Sequence[Any]]) -> list[Span]:
       NoFilesError: The pattern matches no file.
       BadInputError: A span or version does not exist (any more).
     """
-    found = {(span.number, span.version): span for span in find_editions(pattern)}
-    newest = {number: span for (number, _), span in found.items()}
+    editions = {(span.number, span.version): span for span in find_editions(pattern)}
+    newest = {number: span for (number, _), span in editions.items()}
     resolved = []
     for number, version in chosen:
-        span = newest.get(number) if version is None else found.get((number, version))
+        span = (
+            newest.get(number) if version is None else editions.get((number, version))
+        )
         if span is None:
             edition = "" if version is None else f" in version {version}"
             raise BadInputError(
                 f"span {number}{edition} of {pattern} does not exist; found: "
-                f"{describe(found.values())}",
+                f"{describe(editions.values())}",
                 key="data.spans",
                 received=str(list(chosen)),
                 remedy="Restore its files or choose other spans.",
@@ -198,9 +200,9 @@ def fingerprint(spans: Iterable[Span], memo: Path | None = None) -> str:
 
 def _local(pattern: str, regex: re.Pattern[str]) -> tuple[list[str], list[str]]:
     """Files and folders of this machine that a pattern may match."""
-    found = sorted(glob.glob(patterns.to_glob(pattern), recursive=True))
-    _reject_broken_links(filter(regex.fullmatch, found))
-    return list(filter(os.path.isfile, found)), list(filter(os.path.isdir, found))
+    matches = sorted(glob.glob(patterns.to_glob(pattern), recursive=True))
+    _reject_broken_links(filter(regex.fullmatch, matches))
+    return list(filter(os.path.isfile, matches)), list(filter(os.path.isdir, matches))
 
 
 def _objects(pattern: str, regex: re.Pattern[str]) -> tuple[list[str], list[str]]:
@@ -350,8 +352,8 @@ def _deepest_folder(pattern: str) -> str:
     """The deepest existing folder that a leading part of `pattern` matches."""
     piece = os.path.dirname(os.path.abspath(pattern))
     while True:
-        found = glob.glob(patterns.to_glob(piece), recursive=True)
-        folders = sorted(filter(os.path.isdir, found))
+        matches = glob.glob(patterns.to_glob(piece), recursive=True)
+        folders = sorted(filter(os.path.isdir, matches))
         if folders:
             return folders[-1]
         piece = os.path.dirname(piece)

@@ -98,8 +98,8 @@ class Splitter:
                 f"{validating * bool(self.validation)})"
             )
         by = f"the keys {', '.join(self.keys)}" if self.keys else "ratio"
-        taken = f", {self.validation} of {self.train} for validation"
-        return f"{by}, {self.train} : {self.eval}{taken * bool(self.validation)}"
+        text = f", {self.validation} of {self.train} for validation"
+        return f"{by}, {self.train} : {self.eval}{text * bool(self.validation)}"
 
     def check(self, path: str, names: tuple[str, ...]) -> None:
         """Rejects a file that lacks a key column.
@@ -163,12 +163,12 @@ class Splitter:
         self, in_eval: np.ndarray, held_back: np.ndarray
     ) -> dict[str, np.ndarray]:
         """The masks of the splits; validation takes rows held back and not in eval."""
-        found = {
+        masks = {
             "train": ~(in_eval | held_back),
             "validation": held_back & ~in_eval,
             "eval": in_eval,
         }
-        return {split: found[split] for split in self.splits}
+        return {split: masks[split] for split in self.splits}
 
     def _key(
         self,

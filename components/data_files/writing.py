@@ -98,13 +98,13 @@ class Label:
     def unseen(self) -> dict[str, str]:
         """By split, a value that no row of `train` has, with its file and line."""
         known = (self.first or {}).get("train", {})
-        found = {}
+        places = {}
         for split, values in (self.first or {}).items():
             for value, (piece, row) in values.items():
                 if value not in known:
-                    found[split] = f"{_shown(value)} ({piece.place(row)})"
+                    places[split] = f"{_shown(value)} ({piece.place(row)})"
                     break
-        return found
+        return places
 
     def check(self, name: str) -> None:
         """Rejects a label that a model could learn nothing from.

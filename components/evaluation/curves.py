@@ -116,7 +116,7 @@ class Curves:
           float64 [slices] and float64 [slices]: the areas, and the largest error that
           each can have.
         """
-        found, errors = np.full(slices, np.nan), np.zeros(slices)
+        values, errors = np.full(slices, np.nan), np.zeros(slices)
         self.compact()
         for code, _, rows, positive in self._parts:
             ends = np.searchsorted(code, np.arange(slices), side="right")
@@ -125,10 +125,10 @@ class Curves:
                 p = positive[start:end][::-1].astype(np.float64)
                 n = rows[start:end][::-1] - p
                 if p.sum() > 0 and n.sum() > 0:
-                    found[i] = area(_from_zero(p), _from_zero(n))
+                    values[i] = area(_from_zero(p), _from_zero(n))
                     if i < len(self._binned) and self._binned[i]:
-                        errors[i] = _error(area, found[i], p, n)
-        return found, np.where(errors < NEGLIGIBLE, 0.0, errors)
+                        errors[i] = _error(area, values[i], p, n)
+        return values, np.where(errors < NEGLIGIBLE, 0.0, errors)
 
     def _append(self, *parts: tuple[np.ndarray, ...]) -> None:
         self._parts += parts
@@ -224,8 +224,8 @@ def _of(flags: np.ndarray, code: np.ndarray) -> np.ndarray:
     """The flag of each entry's slice; False for slices beyond the flags."""
     if not flags.any():
         return np.zeros(len(code), bool)
-    found = flags[np.minimum(code, len(flags) - 1)]
-    return found & (code < len(flags))
+    bits = flags[np.minimum(code, len(flags) - 1)]
+    return bits & (code < len(flags))
 
 
 def _bin(score: np.ndarray, bins: int) -> np.ndarray:
@@ -236,8 +236,8 @@ def _bin(score: np.ndarray, bins: int) -> np.ndarray:
     """
     score = np.clip(score, 0.0, 1.0, dtype=np.float64)
     share = np.arcsin(np.sqrt(score)) * (2 / np.pi)
-    found = np.minimum(np.floor(share * BINS), BINS - 1)
-    return _wider(found, BINS // bins)
+    bins_of = np.minimum(np.floor(share * BINS), BINS - 1)
+    return _wider(bins_of, BINS // bins)
 
 
 def _wider(bins: np.ndarray, ratio: int) -> np.ndarray:

@@ -48,12 +48,12 @@ def of(
 
 
 def _constant(scored: Scored, label: str, candidate: str) -> str:
-    sums, found = scored.sums, scored.ranges.get(candidate)
+    sums, answers = scored.sums, scored.ranges.get(candidate)
     few = sums.examples < _ENOUGH or not sums.labels_vary()
-    if few or found is None or not found.is_constant:
+    if few or answers is None or not answers.is_constant:
         return ""
-    answer = ", ".join(f"{value:.4g}" for value in found.low[:4])
-    more = ", …" if len(found.low) > 4 else ""
+    answer = ", ".join(f"{value:.4g}" for value in answers.low[:4])
+    more = ", …" if len(answers.low) > 4 else ""
     return (
         f"the model predicts the same for all {sums.examples:,} rows, {answer}{more}, "
         f"and `{label}` varies: it has learned nothing from the features"

@@ -87,9 +87,9 @@ class _Area(Metric):
         """See `Metric`: counts by score."""
         from strategos.components.evaluation.curves import Curves
 
-        found = Curves()
-        found.add(batch.code, batch.prediction, batch.label)
-        return found
+        curves = Curves()
+        curves.add(batch.code, batch.prediction, batch.label)
+        return curves
 
     def finish(self, sums: Curves) -> tuple[np.ndarray, np.ndarray]:
         """See `Metric`: the areas, and the largest error of each."""

@@ -79,8 +79,8 @@ class Batch:
         import numpy as np
 
         # Of no rows, bincount makes integers.
-        found = np.bincount(self.code, values, self.slices)
-        return found.astype(np.float64, copy=False)
+        totals = np.bincount(self.code, values, self.slices)
+        return totals.astype(np.float64, copy=False)
 
 
 class Metric(abc.ABC):

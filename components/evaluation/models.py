@@ -114,11 +114,11 @@ class Model:
         value = outputs[feature]
         if isinstance(value, tf.SparseTensor):
             value = tf.sparse.to_dense(value)
-        found = np.asarray(value, np.float64)
-        if found.ndim > 1 and found.shape[-1] > 1:  # one-hot
-            _check_one_hot(found, feature)
-            return found.argmax(-1).reshape(-1).astype(np.float64)
-        return found.reshape(-1)
+        array = np.asarray(value, np.float64)
+        if array.ndim > 1 and array.shape[-1] > 1:  # one-hot
+            _check_one_hot(array, feature)
+            return array.argmax(-1).reshape(-1).astype(np.float64)
+        return array.reshape(-1)
 
     def learned(self, examples: tf.Tensor, feature: str) -> np.ndarray | None:
         """The label that the model was trained on, if its preprocessing returns it.

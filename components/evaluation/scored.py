@@ -126,9 +126,9 @@ class Scored:
           name: Name of the model.
           answer: float64 [rows, k].
         """
-        found = Range(answer.min(axis=0), answer.max(axis=0))
+        seen = Range(answer.min(axis=0), answer.max(axis=0))
         known = self.ranges.get(name)
-        self.ranges[name] = known.merge(found) if known else found
+        self.ranges[name] = known.merge(seen) if known else seen
 
     def merge(self, later: Scored) -> Scored:
         """Adds other rows, and returns itself.

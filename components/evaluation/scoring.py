@@ -107,15 +107,15 @@ def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
     Args:
       files: TFRecord files.
     """
-    taken, size, found = [], 0, []
+    members, size, groups = [], 0, []
     names = sorted(files)
     for file, status in zip(names, storage.statuses(names), strict=True):
-        taken.append(file)
+        members.append(file)
         size += status.size
         if size >= SHARD_BYTES:
-            found.append(tuple(taken))
-            taken, size = [], 0
-    return [*found, tuple(taken)] if taken else found
+            groups.append(tuple(members))
+            members, size = [], 0
+    return [*groups, tuple(members)] if members else groups
 
 
 def check(scored: Scored, question: Question) -> None:
@@ -230,7 +230,7 @@ def _learned(
         return Learned()
     differs = ~np.isclose(learned, label, rtol=1e-4, equal_nan=True)
     wrong, numbers = np.flatnonzero(differs), label != 0
-    found = Learned(
+    facts = Learned(
         rows=len(label),
         changed=len(wrong),
         numbers=int(numbers.sum()),
@@ -239,9 +239,9 @@ def _learned(
         if len(wrong)
         else (),
     )
-    if found.changed and question.task != "regression":
-        raise found.error(question.label)
-    return found  # perhaps clipped for training: still comparable
+    if facts.changed and question.task != "regression":
+        raise facts.error(question.label)
+    return facts  # perhaps clipped for training: still comparable
 
 
 def _check_label(label: np.ndarray, question: Question) -> None:
@@ -290,10 +290,10 @@ def _check_probabilities(answer: np.ndarray, question: Question, model: Model) -
     task = question.task
     layer = "softmax" if task == "multi_class" else "sigmoid"
     remedy = f"End the model, or its `{SERVE}`, with a {layer}"
-    asked = question.from_logits
-    if model.from_logits if asked is None else asked:
+    declared = question.from_logits
+    if model.from_logits if declared is None else declared:
         why = "its compiled loss has from_logits=True"
-        if asked:
+        if declared:
             why = "evaluator.from_logits is true"
         raise model.error(
             f"predicts logits ({why}); task {task} needs probabilities. {remedy}, and "

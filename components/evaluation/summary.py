@@ -249,19 +249,19 @@ def _check(
     about |= {"required": limit, "examples": piece.examples, "feature": piece.feature}
     if piece.examples < few:
         note = f"fewer than {few} examples"
-        found = _skipped(note, FEW_EXAMPLES)
+        outcome = _skipped(note, FEW_EXAMPLES)
     elif bound == "better_than" and trivial and trivial.is_perfect:
-        found = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
+        outcome = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
     elif skips_undefined and _undefined_by_labels(metric, piece):
         cause = METRICS[metric].undefined_by_labels
-        found = _skipped(f"undefined: {cause}", UNDEFINED)
+        outcome = _skipped(f"undefined: {cause}", UNDEFINED)
     elif not math.isfinite(piece.metrics[metric]):
-        found = {"received": None, "ok": False, "note": _why_undefined(metric)}
+        outcome = {"received": None, "ok": False, "note": _why_undefined(metric)}
     elif bound in ("may_drop", "may_rise"):
-        found = _changed(metric, bound, limit or 0.0, piece)
+        outcome = _changed(metric, bound, limit or 0.0, piece)
     else:
-        found = _valued(metric, bound, limit, piece)
-    return BoundCheck(**about, **found)
+        outcome = _valued(metric, bound, limit, piece)
+    return BoundCheck(**about, **outcome)
 
 
 def _skipped(note: str, kind: str) -> dict[str, Any]:
@@ -273,16 +273,16 @@ def _valued(
 ) -> dict[str, Any]:
     """Fields of a check of the metric itself."""
     value, error = piece.metrics[metric], piece.errors.get(metric, 0.0)
-    found = {"received": value, "note": _off_by(error)}
+    outcome = {"received": value, "note": _off_by(error)}
     if limit is None:
-        return {**found, "ok": False, "within_error": False}
+        return {**outcome, "ok": False, "within_error": False}
     holds = {
         "at_least": lambda: value >= limit,
         "at_most": lambda: value <= limit,
         "better_than": lambda: METRICS[metric].is_better(value, limit),
     }
     return {
-        **found,
+        **outcome,
         "ok": holds[bound](),
         "within_error": bool(error) and abs(value - limit) <= error,
     }
@@ -317,8 +317,8 @@ def _missing(
     metric: str, bound: str, required: float | None, feature: str
 ) -> BoundCheck:
     note = f"no example has a value of `{feature}`"
-    found = (required, None, 0, False, note, None)
-    return BoundCheck(metric, f"{feature}=*", bound, *found, feature)
+    outcome = (required, None, 0, False, note, None)
+    return BoundCheck(metric, f"{feature}=*", bound, *outcome, feature)
 
 
 def _undefined_by_labels(metric: str, piece: SliceMetrics) -> bool:
@@ -330,8 +330,8 @@ def _undefined_by_labels(metric: str, piece: SliceMetrics) -> bool:
 
 
 def _why_undefined(metric: str) -> str:
-    found = METRICS[metric]
-    cause = found.undefined_by_labels or found.undefined_by_answers
+    definition = METRICS[metric]
+    cause = definition.undefined_by_labels or definition.undefined_by_answers
     return f"undefined: {f'{cause}, or ' * bool(cause)}a prediction is not finite"
 
 

@@ -84,9 +84,11 @@ class Sums:
             groups = _Groups(member, classes=classes)
             groups.labels.add(member.code, label[member.row])
             for model, columns in scores.items():
-                taken = {name: values[member.row] for name, values in columns.items()}
+                rows_of_slice = {
+                    name: values[member.row] for name, values in columns.items()
+                }
                 groups.models[model] = self._of_model(
-                    label[member.row], taken, member.code, len(member.values)
+                    label[member.row], rows_of_slice, member.code, len(member.values)
                 )
             self._add_groups(feature, groups)
 
@@ -136,7 +138,7 @@ class Sums:
         Returns:
           The slice of all rows first, then each feature's values in sorted order.
         """
-        found = []
+        slices = []
         for feature, groups in self._groups.items():
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
@@ -144,7 +146,7 @@ class Sums:
             unknown = groups.models[candidate].unknown
             for value in sorted(groups.codes, key=_order):
                 i = groups.codes[value]
-                found.append(
+                slices.append(
                     SliceMetrics(
                         feature,
                         value,
@@ -156,21 +158,21 @@ class Sums:
                         finite=not unknown[i],
                     )
                 )
-        return found
+        return slices
 
     def _of_model(
         self, label: np.ndarray, columns: Columns, code: np.ndarray, slices: int
     ) -> _ModelSums:
         batch = Batch(self._task, label, columns, code, slices)
         unknown = np.sum([~np.isfinite(each) for each in columns.values()], axis=0)
-        found = _ModelSums(batch.total(unknown))
+        sums_of = _ModelSums(batch.total(unknown))
         for name in self._metrics:
             key = METRICS[name].shares or name
-            if key not in found.sums:
+            if key not in sums_of.sums:
                 sums = METRICS[name].sums(batch)
                 is_array = isinstance(sums, np.ndarray)
-                found.sums[key] = _Arrays(name, sums) if is_array else sums
-        return found
+                sums_of.sums[key] = _Arrays(name, sums) if is_array else sums
+        return sums_of
 
     def _add_groups(self, feature: str | None, later: _Groups) -> None:
         if feature in self.too_many:
@@ -186,8 +188,10 @@ class Sums:
         """The trivial model on each slice."""
         slices = len(groups.codes)
         one = groups.labels.one_answer(self._task, slices)
-        found = {name: METRICS[name].trivial(one) for name in self._metrics}
-        columns = {name: values for name, values in found.items() if values is not None}
+        trivials = {name: METRICS[name].trivial(one) for name in self._metrics}
+        columns = {
+            name: values for name, values in trivials.items() if values is not None
+        }
         varied = groups.labels.varied(slices)
         return [
             Trivial(
@@ -201,7 +205,7 @@ class Sums:
     def _values(self, groups: _Groups, model: str) -> _Values:
         """Values and errors by metric, float64 [slices] each."""
         sums, slices = groups.models[model], len(groups.codes)
-        found = {}
+        by_metric = {}
         for name in self._metrics:
             metric = METRICS[name]
             kept = sums.sums[metric.shares or name]
@@ -212,8 +216,8 @@ class Sums:
             # Comparisons and sorting treat NaN as a number.
             if metric.reads_answers:
                 values = np.where(sums.unknown > 0, np.nan, values)
-            found[name] = (values, errors)
-        return found
+            by_metric[name] = (values, errors)
+        return by_metric
 
 
 class _Groups:
@@ -324,12 +328,12 @@ def _at(i: int, values: _Values) -> dict[str, float]:
 
 def _errors(i: int, *models: _Values | None) -> dict[str, float]:
     """The largest error over the models of each metric that is not exact."""
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for values in filter(None, models):
         for name, (_, errors) in values.items():
             if errors[i]:
-                found[name] = max(found.get(name, 0.0), float(errors[i]))
-    return found
+                largest[name] = max(largest.get(name, 0.0), float(errors[i]))
+    return largest
 
 
 def _order(value: Any) -> tuple[bool, Any]:

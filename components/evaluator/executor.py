@@ -157,8 +157,8 @@ def _question(
             )
     wanted = {name: known[name] for name in [label, *slices]}
     metrics = tuple(metric_names(evaluator))
-    asked = evaluator["task"], metrics, label, tuple(slices), wanted
-    return scoring.Question(*asked, evaluator.get("from_logits"))
+    arguments = evaluator["task"], metrics, label, tuple(slices), wanted
+    return scoring.Question(*arguments, evaluator.get("from_logits"))
 
 
 def _models(inputs: Artifacts, baseline: types.Artifact | None) -> tuple[Location, ...]:

@@ -23,9 +23,9 @@ class Executor(stock.Executor):
         """Writes and returns the anomalies of a split; see TFX's executor."""
         if inputs[keys.CUSTOM_VALIDATION_CONFIG_KEY] is not None:
             return super()._Validate(inputs, outputs)
-        found = validate(inputs[keys.STATISTICS_KEY], inputs[keys.SCHEMA_KEY])
+        anomalies = validate(inputs[keys.STATISTICS_KEY], inputs[keys.SCHEMA_KEY])
         folder = outputs[labels.SCHEMA_DIFF_PATH]
         writer_utils.write_anomalies(
-            os.path.join(folder, stock.DEFAULT_FILE_NAME), found
+            os.path.join(folder, stock.DEFAULT_FILE_NAME), anomalies
         )
-        return found
+        return anomalies

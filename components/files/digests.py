@@ -47,12 +47,12 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
     if paths and filesystems.is_remote(paths[0]):
         return [_digest_of(each) for each in _settled(paths)]
     known = _read(memo)
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     unknown = []
     for path in dict.fromkeys(paths):
         status, digest = known.get(path, (None, ""))
         if status == _status(path):
-            found[path] = digest
+            by_path[path] = digest
         else:
             unknown.append(path)
     if unknown:
@@ -62,9 +62,9 @@ def digests(paths: Sequence[str], memo: Path | None = None) -> list[str]:
             events.emit("note", message=message)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             hashed = dict(zip(unknown, pool.map(_hash, unknown), strict=True))
-        found |= {path: digest for path, (_, digest) in hashed.items()}
+        by_path |= {path: digest for path, (_, digest) in hashed.items()}
         _write(memo, known | hashed)
-    return [found[path] for path in paths]
+    return [by_path[path] for path in paths]
 
 
 def of_sources(folder: Path) -> str:
@@ -78,11 +78,11 @@ def of_sources(folder: Path) -> str:
 
 def _settled(paths: Sequence[str]) -> list[storage.Status]:
     """Statuses of objects, read when none can change again within its last second."""
-    found = storage.statuses(paths)
-    youngest = max(each.changed for each in found) / 1e9
+    statuses = storage.statuses(paths)
+    youngest = max(each.changed for each in statuses) / 1e9
     wait = youngest + _SETTLED_SECONDS - time.time()
     if wait <= 0:
-        return found
+        return statuses
     time.sleep(min(wait, _SETTLED_SECONDS))  # less, if the store's clock is ahead
     return storage.statuses(paths)
 

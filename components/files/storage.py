@@ -161,8 +161,8 @@ def statuses(paths: Sequence[str]) -> list[Status]:
       OSError: The object store does not answer, or rejects that.
     """
     if not paths or not filesystems.is_remote(paths[0]):
-        found = map(os.stat, paths)
-        return [Status(each.st_size, each.st_mtime_ns) for each in found]
+        stats = map(os.stat, paths)
+        return [Status(each.st_size, each.st_mtime_ns) for each in stats]
     with errors_of(paths[0]):
         infos = connect(paths[0]).get_file_info([path_of(path) for path in paths])
     for path, info in zip(paths, infos, strict=True):
@@ -184,9 +184,9 @@ def exists(path: str, *, patient: bool = False) -> bool:
     if not filesystems.is_remote(path):
         return os.path.exists(path)
     with errors_of(path):
-        found = connect(path, patient=patient).get_file_info(path_of(path))
+        info = connect(path, patient=patient).get_file_info(path_of(path))
     # A folder in Cloud Storage is no more than a part of names.
-    return found.type.name != "NotFound" or bool(objects(path, patient=patient))
+    return info.type.name != "NotFound" or bool(objects(path, patient=patient))
 
 
 def objects(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
@@ -203,8 +203,8 @@ def objects(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
 
     below = fs.FileSelector(path_of(uri), allow_not_found=True, recursive=True)
     with errors_of(uri):
-        found = connect(uri, patient=patient).get_file_info(below)
-    return [each for each in found if each.type == fs.FileType.File]
+        infos = connect(uri, patient=patient).get_file_info(below)
+    return [each for each in infos if each.type == fs.FileType.File]
 
 
 def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
@@ -228,10 +228,10 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
 
     def listed(folder: str) -> list[fs.FileInfo]:
         how = {"allow_not_found": True, "recursive": depth is None}
-        found = connect(url).get_file_info(fs.FileSelector(folder, **how))
+        entries = connect(url).get_file_info(fs.FileSelector(folder, **how))
         return [
             info
-            for info in found
+            for info in entries
             if "/." not in info.path[len(path) :] and info.path.rstrip("/") != folder
         ]
 
@@ -278,8 +278,8 @@ def listed(folder: str) -> list[str]:
     if filesystems.is_remote(folder):
         with problems_of(folder, "run.root", "read"):
             return below(folder, depth=0)[0]
-    found = glob.glob(os.path.join(glob.escape(folder), "*"))
-    return sorted(filter(os.path.isfile, found))
+    matches = glob.glob(os.path.join(glob.escape(folder), "*"))
+    return sorted(filter(os.path.isfile, matches))
 
 
 def get(uri: str, target: str) -> None:
@@ -307,12 +307,12 @@ def get(uri: str, target: str) -> None:
             shutil.copyfileobj(source, out, CHUNK)
 
     with errors_of(uri):
-        found = [files.get_file_info(path)]
-        if found[0].type != fs.FileType.File:
-            found = objects(uri, patient=True)
-        if not found:
+        infos = [files.get_file_info(path)]
+        if infos[0].type != fs.FileType.File:
+            infos = objects(uri, patient=True)
+        if not infos:
             raise FileNotFoundError
-        each(fetch, found)
+        each(fetch, infos)
 
 
 def put(source: str | Path, uri: str, left_out: Collection[str] = ()) -> None:

@@ -93,9 +93,9 @@ class S3(filesystem.Filesystem):
         above, _, name = pattern.rpartition("/")
         folders = S3.glob(above) if "*" in above else [above]
         return [
-            f"{folder}/{found}"
+            f"{folder}/{match}"
             for folder in folders
-            for found in fnmatch.filter(S3.listdir(folder), name)
+            for match in fnmatch.filter(S3.listdir(folder), name)
         ]
 
     @staticmethod
@@ -121,8 +121,8 @@ class S3(filesystem.Filesystem):
 
 def _kind(path: str) -> str:
     with _problems(path, "read"):
-        (found,) = connect(path).get_file_info([path_of(path)])
-    return found.type.name
+        (info,) = connect(path).get_file_info([path_of(path)])
+    return info.type.name
 
 
 @contextlib.contextmanager

@@ -100,9 +100,9 @@ class ObjectTree(Tree):
         self._sizes: Counter[str] = Counter()
         self._touched: dict[str, float] = {}
         with object_stores.problems_of(self.root, "run.root", "read"):
-            found = storage.objects(self.root)
+            objects = storage.objects(self.root)
         scheme = self.root.partition("://")[0]
-        for each in found:
+        for each in objects:
             self._add(f"{scheme}://{each.path}", each.size, each.mtime.timestamp())
 
     def _add(self, path: str, size: int, touched: float) -> None:

@@ -84,5 +84,7 @@ def _reasons(info: anomalies_pb2.AnomalyInfo) -> str:
 def _message(lines: list[str], remedy: str) -> str:
     """A heading, the first `lines`, and the remedy."""
     shown = first(lines, _SHOWN)
-    found = counted(len(lines), "anomaly", "anomalies")
-    return "\n  ".join([f"the data show {found} against the schema:", *shown, remedy])
+    anomalies = counted(len(lines), "anomaly", "anomalies")
+    return "\n  ".join(
+        [f"the data show {anomalies} against the schema:", *shown, remedy]
+    )

@@ -66,8 +66,8 @@ def _signature(model: str) -> Any:
     except Exception as error:
         raise _failure(model, f"does not load: {error}") from error
     if SERVE not in loaded.signatures:
-        found = ", ".join(sorted(loaded.signatures)) or "none"
-        raise _failure(model, f"has no signature `{SERVE}`; it has: {found}")
+        names = ", ".join(sorted(loaded.signatures)) or "none"
+        raise _failure(model, f"has no signature `{SERVE}`; it has: {names}")
     signature = loaded.signatures[SERVE]
     inputs = signature.structured_input_signature[1]
     wanted = {"examples": tf.TensorSpec([None], tf.string)}

@@ -17,15 +17,17 @@ def folders(controller: str, root: Path) -> list[Path]:
     except OSError:
         return []
     top = root / "sys/fs/cgroup"
-    found = []
+    folders_of = []
     for line in lines:  # number:controllers:path; version 2 names no controllers
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         base = top / controller if controllers else top
         own = base / path.lstrip("/")
-        found += [each for each in (own, *own.parents) if each.is_relative_to(base)]
-    return found
+        folders_of += [
+            each for each in (own, *own.parents) if each.is_relative_to(base)
+        ]
+    return folders_of
 
 
 def memory(root: str | Path = "/") -> int:

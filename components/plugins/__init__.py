@@ -111,14 +111,14 @@ class Registry(Mapping[str, T], Generic[T]):
         if entry := self._installed(name):
             with _problems(f"{self._called(name)} of {_package(entry)}"):
                 return self._checked(entry.load(), name, _package(entry))
-        for module, found in self._in_workload():
-            if name in found:
-                return self._checked(found[name], name, f"module {module}")
+        for module, plugins in self._in_workload():
+            if name in plugins:
+                return self._checked(plugins[name], name, f"module {module}")
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
         installed = (each.name for each in _entry_points(self.group))
-        workload = (name for _, found in self._in_workload() for name in found)
+        workload = (name for _, plugins in self._in_workload() for name in plugins)
         return iter(dict.fromkeys([*self.own, *installed, *workload]))
 
     def __len__(self) -> int:
@@ -153,19 +153,19 @@ class Registry(Mapping[str, T], Generic[T]):
         folder = _paths().folder
         return next(
             f"{module} {fingerprint.fingerprint(folder, module)}"
-            for module, found in self._in_workload()
-            if name in found
+            for module, plugins in self._in_workload()
+            if name in plugins
         )
 
     def _installed(self, name: str) -> metadata.EntryPoint | None:
-        found = [each for each in _entry_points(self.group) if each.name == name]
-        if len({each.value for each in found}) > 1:
-            packages = " and ".join(sorted(map(_package, found)))
+        entries = [each for each in _entry_points(self.group) if each.name == name]
+        if len({each.value for each in entries}) > 1:
+            packages = " and ".join(sorted(map(_package, entries)))
             raise UserError(
                 f"{packages} both have the {self._called(name)}",
                 remedy="Uninstall one of them.",
             )
-        return found[0] if found else None
+        return entries[0] if entries else None
 
     def _in_workload(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         paths = _paths()
@@ -175,21 +175,21 @@ class Registry(Mapping[str, T], Generic[T]):
     def _called(self, name: str) -> str:
         return f"plug-in `{name}` ({self.group})"
 
-    def _checked(self, found: Any, name: str, package: str) -> T:
-        if isinstance(found, type) and not self._classes:
-            found = _instance(found)
+    def _checked(self, plugin: Any, name: str, package: str) -> T:
+        if isinstance(plugin, type) and not self._classes:
+            plugin = _instance(plugin)
         fits = (
-            isinstance(found, type) and issubclass(found, self._kind)
+            isinstance(plugin, type) and issubclass(plugin, self._kind)
             if self._classes
-            else isinstance(found, self._kind)
+            else isinstance(plugin, self._kind)
         )
         if not fits:
             wanted = "a subclass" if self._classes else "an instance"
             raise UserError(
-                f"{self._called(name)} of {package} is {found!r}, not {wanted} of "
+                f"{self._called(name)} of {package} is {plugin!r}, not {wanted} of "
                 f"{self._kind.__module__}.{self._kind.__qualname__}"
             )
-        return cast(T, found)
+        return cast(T, plugin)
 
 
 @functools.cache
@@ -208,8 +208,8 @@ def _entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
 
 
 def _package(entry: metadata.EntryPoint) -> str:
-    found = entry.dist
-    return f"{found.name} {found.version}" if found else entry.module
+    package = entry.dist
+    return f"{package.name} {package.version}" if package else entry.module
 
 
 def _paths() -> WorkloadPaths:
@@ -219,13 +219,13 @@ def _paths() -> WorkloadPaths:
 def _of_module(folder: str, name: str) -> Mapping[str, Mapping[str, Any]]:
     """`PLUGINS` of a module of the workload."""
     with _problems(f"module {name}"):
-        found = getattr(modules.load(folder, name), "PLUGINS", None)
-    if not isinstance(found, Mapping):
+        tables = getattr(modules.load(folder, name), "PLUGINS", None)
+    if not isinstance(tables, Mapping):
         raise UserError(
             f"module {name} in {folder} defines no plug-ins",
             remedy='Write `PLUGINS = {"strategos.metrics": {"gini": Gini}}` there.',
         )
-    return found
+    return tables
 
 
 @contextlib.contextmanager

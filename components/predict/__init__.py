@@ -71,18 +71,18 @@ def predict(
     columns = Columns.of(folder)
     if isinstance(rows, (str, Path)):
         with on_disk(str(rows)) as path:
-            asked = list(of_file(path, columns, mark))
+            requests = list(of_file(path, columns, mark))
     else:
-        asked = of_texts(rows, columns, mark)
-    examples = [each.example for each in asked if each.example is not None]
+        requests = of_texts(rows, columns, mark)
+    examples = [each.example for each in requests if each.example is not None]
     answers: list[dict[str, Any]] = []
     signature = load(folder) if examples else None
     for start in range(0, len(examples), _BATCH_ROWS):
         batch = examples[start : start + _BATCH_ROWS]
         answers += _of_batch(required(signature), batch, folder, mark)
     left = iter(answers)
-    found = [{PROBLEM: x.problem} if x.problem else next(left) for x in asked]
-    pairs = zip(asked, found, strict=True)
+    results = [{PROBLEM: x.problem} if x.problem else next(left) for x in requests]
+    pairs = zip(requests, results, strict=True)
     return [{**x.extra, **_with_names(each, columns.classes)} for x, each in pairs]
 
 

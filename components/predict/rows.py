@@ -279,11 +279,11 @@ def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
         return f"{path}: {source.where(WHOLE, row)}"
 
     for batch in source.batches():
-        for asked in _asked(batch, columns, where, extra, mark):
+        for requested in _asked(batch, columns, where, extra, mark):
             while index in malformed:
                 yield Asked({}, None, malformed[index])
                 index += 1
-            yield asked
+            yield requested
             index += 1
         first += batch.num_rows
     for each in sorted(malformed):

@@ -116,12 +116,12 @@ class Server(socketserver.ThreadingUnixStreamServer):
                 self._active -= 1
                 self._last = time.monotonic()
 
-    def version(self, asked: str | None) -> int | None:
+    def version(self, wanted: str | None) -> int | None:
         """The version with this number, by default the newest; None if missing."""
-        found = self._target.versions()
-        if asked is None:
-            return found[-1] if found else None
-        return int(asked) if int(asked) in found else None
+        versions = self._target.versions()
+        if wanted is None:
+            return versions[-1] if versions else None
+        return int(wanted) if int(wanted) in versions else None
 
     def model(self, version: int) -> Model:
         """The model of a version; loads it unless it is the last used one.
@@ -209,11 +209,11 @@ class _Handler(BaseHTTPRequestHandler):
             reason = f"{type(error).__name__}: {error}"
             raise _RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, reason) from error
         names = list(outputs)
-        found: list[Any] = outputs[names[0]]
+        rows_of_answers: list[Any] = outputs[names[0]]
         if len(names) > 1:  # as TF Serving does
             columns = zip(*outputs.values(), strict=True)
-            found = [dict(zip(names, row, strict=True)) for row in columns]
-        return {"predictions": found, "outputs": names}
+            rows_of_answers = [dict(zip(names, row, strict=True)) for row in columns]
+        return {"predictions": rows_of_answers, "outputs": names}
 
 
 def _decoded(value: Any) -> Any:
@@ -230,8 +230,8 @@ def _decoded(value: Any) -> Any:
 def _inode(path: str) -> tuple[int, ...]:
     """Identifies the file at a path; () if it is missing."""
     with contextlib.suppress(OSError):
-        found = os.stat(path)
-        return found.st_dev, found.st_ino, found.st_mtime_ns
+        status = os.stat(path)
+        return status.st_dev, status.st_ino, status.st_mtime_ns
     return ()
 
 

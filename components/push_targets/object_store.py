@@ -29,11 +29,11 @@ class ObjectStore(Target):
         """See `Target`."""
         with problems_of(self.uri, _KEY, "read"):
             # Arrow sees a folder on `gs://` only if an empty object stands for it.
-            found = storage.objects(self.uri)
-            if not found:
+            objects = storage.objects(self.uri)
+            if not objects:
                 _check_bucket(self.uri)
         start = len(path_of(self.uri)) + 1
-        below = (each.path[start:].partition("/") for each in found)
+        below = (each.path[start:].partition("/") for each in objects)
         numbers = {version_of(name) for name, _, rest in below if rest}
         return sorted(number for number in numbers if number is not None)
 
@@ -93,8 +93,8 @@ def _check_bucket(uri: str) -> None:
     from pyarrow import fs
 
     bucket = path_of(uri).partition("/")[0]
-    (found,) = connect(uri).get_file_info([bucket])
-    if found.type == fs.FileType.NotFound:
+    (info,) = connect(uri).get_file_info([bucket])
+    if info.type == fs.FileType.NotFound:
         raise BadInputError(
             f"bucket `{bucket}` does not exist",
             key=_KEY,

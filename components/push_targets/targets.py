@@ -124,10 +124,10 @@ class Target(abc.ABC):
     def manifest(self, version: int) -> dict[str, Any]:
         """The manifest of a version, see `manifest.of`; `{}` if it has none."""
         try:
-            found = json.loads(self.read(version, exported.MANIFEST) or b"{}")
+            manifest = json.loads(self.read(version, exported.MANIFEST) or b"{}")
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return manifest if isinstance(manifest, dict) else {}
 
     def reject_newer(self, after: int | None) -> None:
         """Raises a UserError if a newer version than `after` is live; see `push`."""
@@ -146,17 +146,17 @@ class Target(abc.ABC):
         """The folder or URL of a version."""
         return f"{self.uri}/{version}"
 
-    def next_version(self, taken: Iterable[str], now: float) -> int:
+    def next_version(self, existing: Iterable[str], now: float) -> int:
         """The number of a new version.
 
         Args:
-          taken: Names in the folder.
+          existing: Names in the folder.
           now: Unix seconds.
 
         Raises:
           UserError: No larger number is left.
         """
-        newest = max((_number(name) or 0 for name in taken), default=0)
+        newest = max((_number(name) or 0 for name in existing), default=0)
         if newest == _LARGEST:
             raise UserError(
                 f"{self.path(newest)} has the largest number that TensorFlow Serving "

@@ -64,12 +64,12 @@ def signatures(model: str) -> str:
 
     with fileio.open(os.path.join(model, exported.SAVED_MODEL), "rb") as file:
         parsed = saved_model_pb2.SavedModel.FromString(file.read())
-    found = {
+    tensors = {
         name: [_tensors(signature.inputs), _tensors(signature.outputs)]
         for graph in parsed.meta_graphs
         for name, signature in graph.signature_def.items()
     }
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(tensors, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _tensors(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,8 +42,8 @@ def added(
         yield model, {}
         return
     version = rf"{re.escape(live.uri)}/(\d+)/{re.escape(exported.PUSHED_WEIGHTS)}"
-    found = re.fullmatch(version, started_from)
-    before = live.manifest(int(found[1])).get("generation", 0) if found else 0
+    match = re.fullmatch(version, started_from)
+    before = live.manifest(int(match[1])).get("generation", 0) if match else 0
     with (
         targets.local(model) as serving,
         targets.local(beside) as weights,

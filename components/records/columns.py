@@ -35,8 +35,8 @@ def files(examples: str, split: str) -> list[str]:
       examples: URI of an Examples artifact.
       split: Name of the split.
     """
-    found = storage.listed(os.path.join(examples, streams.folder(split)))
-    return [file for file in found if file.endswith(streams.SUFFIX)]
+    names = storage.listed(os.path.join(examples, streams.folder(split)))
+    return [file for file in names if file.endswith(streams.SUFFIX)]
 
 
 def compact(batch: pa.RecordBatch, lists: Collection[str]) -> pa.RecordBatch:
@@ -141,9 +141,9 @@ def read_rows(files: Iterable[str], rows: int) -> Iterator[Rows]:
     """
     stored = (batch for file in files for batch in streams.batches(file))
     for some in groups(stored, rows, _READ_BYTES):
-        found = Rows(some)
+        block = Rows(some)
         some.clear()
-        yield found
+        yield block
 
 
 class Rows:

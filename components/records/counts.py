@@ -36,20 +36,20 @@ def recorded(examples: Sequence[Any], split: str) -> int:
     return sum(rows) if all(rows) else 0
 
 
-def check(folder: str, found: int, expected: int) -> None:
+def check(folder: str, rows: int, expected: int) -> None:
     """Rejects a split that lost rows, or got more, since it was written.
 
     Args:
       folder: Folder of the split, for the message.
-      found: Number of rows that were read.
+      rows: Number of rows that were read.
       expected: Number of rows by `recorded`; 0 compares nothing.
 
     Raises:
       UserError: The numbers differ.
     """
-    if expected and found != expected:
+    if expected and rows != expected:
         raise UserError(
-            f"{folder} is damaged: read {found:,} rows, but {expected:,} were written; "
+            f"{folder} is damaged: read {rows:,} rows, but {expected:,} were written; "
             "a file is missing, or there twice",
             remedy=REMEDY,
         )

@@ -36,25 +36,25 @@ class Emptiness:
         return f"no value in {self.rows:,} of {counted(self.of, 'row')}{first}"
 
 
-def describe(found: Mapping[str, Emptiness]) -> list[str]:
+def describe(empty: Mapping[str, Emptiness]) -> list[str]:
     """The line of the run's report, if a column has rows without a value.
 
     It names the first such row of the column with the fewest; messages name the rows of
     the other columns.
 
     Args:
-      found: From `EmptyCells.found`.
+      empty: From `EmptyCells.found`.
     """
-    shown = [f"{name} {each.rows:,}" for name, each in found.items()]
-    place = next((each.place for each in found.values()), "")
+    shown = [f"{name} {each.rows:,}" for name, each in empty.items()]
+    place = next((each.place for each in empty.values()), "")
     if place:
         shown[0] += f" (first at {place})"
     return [f"missing values: {abridged(shown, SHOWN)}"] if shown else []
 
 
-def to_json(found: Mapping[str, Emptiness]) -> str:
-    """`found` as text, for a property of an artifact."""
-    return json.dumps({name: dataclasses.asdict(each) for name, each in found.items()})
+def to_json(empty: Mapping[str, Emptiness]) -> str:
+    """`empty` as text, for a property of an artifact."""
+    return json.dumps({name: dataclasses.asdict(each) for name, each in empty.items()})
 
 
 def from_json(text: str) -> dict[str, Emptiness]:

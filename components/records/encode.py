@@ -180,12 +180,12 @@ def _bytes(values: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
 def _examples(columns: Sequence[_Column]) -> pa.BinaryArray:
     """Serializes some rows."""
     most = max(1, len(columns[0].lengths) // _GROUP_ROWS)
-    found = list(_runs(columns, most))
-    run, groups = found[0]
-    if len(found) == 1 and groups is not None:
+    runs = list(_runs(columns, most))
+    run, groups = runs[0]
+    if len(runs) == 1 and groups is not None:
         return _from_templates(run, groups, _delimited)
     pieces: list[Any] = []
-    for run, groups in found:
+    for run, groups in runs:
         if groups is None:
             pieces += run[0].pieces()
         else:
@@ -257,12 +257,12 @@ def _from_templates(
         first = stop - count
         template.fill(data[bounds[first] : bounds[stop]], columns, first, stop)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    found = pa.Array.from_buffers(pa.binary(), len(groups), buffers)
+    array = pa.Array.from_buffers(pa.binary(), len(groups), buffers)
     if len(counts) == 1:
-        return found
+        return array
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
-    return found.take(pa.array(places))
+    return array.take(pa.array(places))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,11 +24,11 @@ def records(files: Sequence[str]) -> tf.data.Dataset:
     Args:
       files: TFRecord files, as paths or URLs; a name that ends in `.gz` means GZIP.
     """
-    found = tf.data.TFRecordDataset([])
+    dataset = tf.data.TFRecordDataset([])
     for _, some in itertools.groupby(files, _kind):
         names = list(some)
-        found = found.concatenate(of_kind(tf.constant(names), names[0]))
-    return found
+        dataset = dataset.concatenate(of_kind(tf.constant(names), names[0]))
+    return dataset
 
 
 def of_kind(
@@ -74,11 +74,11 @@ def batches(files: Sequence[str], rows: int) -> Iterator[tf.Tensor]:
         spec = tf.TensorSpec([None], tf.string)
         with tf.device("CPU:0"):  # a dataset cannot be copied to a GPU
             if is_remote:
-                found = iter(records(list(some)).batch(rows))
+                tensors = iter(records(list(some)).batch(rows))
             else:
                 stored = _traced(kind, rows)(tf.constant(list(some)))
-                found = iter(tf.data.experimental.from_variant(stored, spec))
-        yield from found
+                tensors = iter(tf.data.experimental.from_variant(stored, spec))
+        yield from tensors
 
 
 @functools.cache
@@ -89,8 +89,8 @@ def _traced(kind: str, rows: int) -> Callable[[tf.Tensor], tf.Tensor]:
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def stored(files: tf.Tensor) -> tf.Tensor:
-        found = tf.data.TFRecordDataset(files, kind).batch(rows).with_options(options)
-        return tf.data.experimental.to_variant(found)
+        dataset = tf.data.TFRecordDataset(files, kind).batch(rows).with_options(options)
+        return tf.data.experimental.to_variant(dataset)
 
     return stored
 
@@ -107,8 +107,8 @@ def ends(files: Sequence[str], rows: int) -> list[bytes]:
     first = list(records(files).take(rows).as_numpy_iterator())
     last: list[bytes] = []
     for file in reversed(files):
-        found = records([file]).as_numpy_iterator()
-        last = [*collections.deque(found, rows - len(last)), *last]
+        serialized = records([file]).as_numpy_iterator()
+        last = [*collections.deque(serialized, rows - len(last)), *last]
         if len(last) == rows:
             break
     return [*first, *last]

@@ -137,9 +137,9 @@ class _Crew(Generic[Shard, Result]):
             return True
         if not self._done:
             return False
-        taken = time.monotonic() - self._paced
-        left = taken / max(self._done - 1, 1) * (self._shards - self._done)
-        return taken >= _PACE_SECONDS and left >= _LEAST_SECONDS
+        seconds = time.monotonic() - self._paced
+        left = seconds / max(self._done - 1, 1) * (self._shards - self._done)
+        return seconds >= _PACE_SECONDS and left >= _LEAST_SECONDS
 
 
 def _in_order(

@@ -69,7 +69,7 @@ def work(*arguments: str) -> None:
     parser = argparse.ArgumentParser(COMMAND)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
-    given, _ = parser.parse_known_args(arguments)
+    options, _ = parser.parse_known_args(arguments)
     for name, value in worker_process.ONE_THREAD.items():
         os.environ.setdefault(name, value)
     os.environ.update(worker_process.NO_GPU)
@@ -77,7 +77,7 @@ def work(*arguments: str) -> None:
         filesystems.register_in_worker()
         with processes.without_collections():
             from apache_beam.runners.worker import sdk_worker_main
-        os.environ.update(_described(given.id, given.provision_endpoint))
+        os.environ.update(_described(options.id, options.provision_endpoint))
         sdk_worker_main.main(sys.argv[:1])
 
 

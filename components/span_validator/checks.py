@@ -35,16 +35,16 @@ def judge(span: Compared, bounds: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def against_schema(
-    span: int, found: Statistics, schema: schema_pb2.Schema
+    span: int, statistics: Statistics, schema: schema_pb2.Schema
 ) -> Iterator[Check]:
     """Yields a failed check for each anomaly that would stop a run.
 
     Args:
       span: The span's number.
-      found: The span's statistics.
+      statistics: The span's statistics.
       schema: The curated schema.
     """
-    anomalies = validate(found, schema)
+    anomalies = validate(statistics, schema)
     for name, info in sorted(anomalies.anomaly_info.items()):
         if info.severity == anomalies_pb2.AnomalyInfo.ERROR:
             note = f"{info.short_description}: {info.description.strip()}"
@@ -52,7 +52,7 @@ def against_schema(
 
 
 def distances(
-    found: Statistics, other: Statistics, limits: Mapping[str, float]
+    statistics: Statistics, other: Statistics, limits: Mapping[str, float]
 ) -> dict[str, float]:
     """Computes the distance between two data sets, by feature; see the module.
 
@@ -60,36 +60,36 @@ def distances(
     out.
 
     Args:
-      found: Statistics of the data.
+      statistics: Statistics of the data.
       other: Statistics of the data to compare with.
       limits: The features to compare, each with the bound that TFDV is given.
     """
     schema, others = schema_pb2.Schema(), measure.types_of(other)
-    for name, kind in measure.types_of(found).items():
+    for name, kind in measure.types_of(statistics).items():
         if name in limits and name in others and _alike(kind, others[name]):
             comparator = schema.feature.add(name=name, type=kind).drift_comparator
             text = kind == schema_pb2.BYTES
             distance = "infinity_norm" if text else "jensen_shannon_divergence"
             getattr(comparator, distance).threshold = limits[name]
-    result = validate(found, schema, previous_statistics=other)
+    result = validate(statistics, schema, previous_statistics=other)
     measured = {  # TFDV's sums may exceed 1 by a rounding error, which 1 is to let pass
         info.path.step[0]: min(info.drift_measurements[0].value, 1.0)
         for info in result.drift_skew_info
         if info.drift_measurements
     }
-    now, before = measure.values(found), measure.values(other)
+    now, before = measure.values(statistics), measure.values(other)
     for name in measured.keys() & now.keys() & before.keys():
         measured[name] = max(measured[name], _new_share(now[name], before[name]))
     return measured
 
 
-def _new_share(found: Values, other: Values) -> float:
-    """The share of values in `found` that `other` lacks, less the share by chance."""
+def _new_share(values: Values, other: Values) -> float:
+    """The share of values in `values` that `other` lacks, less the share by chance."""
     if not other.complete:
         return 0.0
-    new = sum(n for value, n in found.counts.items() if value not in other.counts)
+    new = sum(n for value, n in values.counts.items() if value not in other.counts)
     once = sum(n == 1 for n in other.counts.values())
-    return min(max(new / found.total - once / other.total, 0.0), 1.0)
+    return min(max(new / values.total - once / other.total, 0.0), 1.0)
 
 
 def limits_of(bounds: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:
@@ -102,15 +102,17 @@ def limits_of(bounds: Mapping[str, Any], names: Sequence[str]) -> dict[str, floa
     return {name: bounds["features"].get(name, bounds["at_most"]) for name in names}
 
 
-def few_rows(found: Statistics, other: Statistics, bounds: Mapping[str, Any]) -> str:
+def few_rows(
+    statistics: Statistics, other: Statistics, bounds: Mapping[str, Any]
+) -> str:
     """A note that two data sets have too few rows to be compared; "" if enough.
 
     Args:
-      found: Statistics of the data.
+      statistics: Statistics of the data.
       other: Statistics of the data to compare with.
       bounds: Has `min_rows`, where the setting exists.
     """
-    rows, least = min(map(measure.rows, (found, other))), bounds.get("min_rows", 0)
+    rows, least = min(map(measure.rows, (statistics, other))), bounds.get("min_rows", 0)
     return f"{rows:,.0f} rows are fewer than min_rows: {least:,}" * (rows < least)
 
 

@@ -48,12 +48,12 @@ class Executor(EngineExecutor):
         )
         gates = json.loads(exec_properties["gates"])
         serving = exec_properties["serving"] or here.serving
-        found = list(usual_spans.judged(reader, compared, gates, serving))
+        checks = list(usual_spans.judged(reader, compared, gates, serving))
         # Skew may as well be the fault of the serving data.
-        failed = [check for check in found if not check.ok]
+        failed = [check for check in checks if not check.ok]
         at_fault = {check.span for check in failed if check.gate != "skew"}
         report = {
-            "checks": [dataclasses.asdict(check) for check in found],
+            "checks": [dataclasses.asdict(check) for check in checks],
             "spans": {
                 str(number): fingerprint
                 for number, _, fingerprint in compared["judged"]

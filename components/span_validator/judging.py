@@ -44,8 +44,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     (span,) = spans.resolve_spans(reader.pattern, [request["span"]])
     if request["gates"]:
         compared = {"judged": [request["span"]], "usual": request["usual"]}
-        found = usual_spans.judged(reader, compared, request["gates"], "")
-        failed = [dataclasses.asdict(check) for check in found if not check.ok]
+        checks = usual_spans.judged(reader, compared, request["gates"], "")
+        failed = [dataclasses.asdict(check) for check in checks if not check.ok]
         if failed:
             lines = [f"{check['gate']}: {describe(check)}" for check in failed]
             return {"at_fault": lines}
@@ -61,8 +61,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
             for name, role in roles.items()
             if request[name]
         ]
-        asked = reader, span, request["label"], evaluator, tuple(models)
-        scored = preview_process.scored(*asked)
+        arguments = reader, span, request["label"], evaluator, tuple(models)
+        scored = preview_process.scored(*arguments)
     incomparable = scored.unusable.get(_LIVE, "")
     usable = [model.name for model in models if model.name not in scored.unusable]
     slices = scored.sums.metrics(*usable)

@@ -64,11 +64,11 @@ class Reader:
         if kept is not None and kept.is_file():
             os.utime(kept)  # `strategos clean` goes by the last use
             return Statistics.FromString(kept.read_bytes())
-        found = self._compute(span)
+        statistics = self._compute(span)
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            commit.write(kept, found.SerializeToString())
-        return found
+            commit.write(kept, statistics.SerializeToString())
+        return statistics
 
     def _kept(self, span: Span) -> Path | None:
         folder = os.environ.get(FOLDER_VARIABLE)
@@ -83,8 +83,8 @@ class Reader:
     def _compute(self, span: Span) -> Statistics:
         runner = shards.ShardRunner(self.engine, self.folder)
         kinds, nulls, data = self.kinds(runner, span)
-        found = runner.fold(data, _Measure(kinds, nulls), generators.merged)
-        return generators.extracted(found, RANKED)
+        accumulated = runner.fold(data, _Measure(kinds, nulls), generators.merged)
+        return generators.extracted(accumulated, RANKED)
 
     def kinds(
         self, runner: shards.ShardRunner, span: Span
@@ -162,7 +162,7 @@ class Values:
 
 def values(statistics: Statistics) -> dict[str, Values]:
     """The values of each text feature, by its name."""
-    found = {}
+    by_feature = {}
     for feature in statistics.datasets[0].features:
         text = feature.string_stats
         counts: dict[str, float] = {}
@@ -171,29 +171,29 @@ def values(statistics: Statistics) -> dict[str, Values]:
         if counts:
             complete = text.unique <= len(text.rank_histogram.buckets)
             total = _common(feature).tot_num_values
-            found[feature.path.step[0]] = Values(counts, total, complete)
-    return found
+            by_feature[feature.path.step[0]] = Values(counts, total, complete)
+    return by_feature
 
 
 def types_of(statistics: Statistics) -> dict[str, int]:
     """The type in a schema of each feature that has a value, by name."""
     types = {"INT": schema_pb2.INT, "FLOAT": schema_pb2.FLOAT}
-    found = {}
+    by_feature = {}
     for feature in statistics.datasets[0].features:
         name = statistics_pb2.FeatureNameStatistics.Type.Name(feature.type)
         if _common(feature).num_non_missing:
-            found[feature.path.step[0]] = types.get(name, schema_pb2.BYTES)
-    return found
+            by_feature[feature.path.step[0]] = types.get(name, schema_pb2.BYTES)
+    return by_feature
 
 
 def missing(statistics: Statistics) -> dict[str, float]:
     """The share of the rows without a value of each column, by name; 0 to 1."""
     dataset = statistics.datasets[0]
-    found = {}
+    by_feature = {}
     for feature in dataset.features:
         there = _common(feature).num_non_missing
-        found[feature.path.step[0]] = 1 - there / max(dataset.num_examples, 1)
-    return found
+        by_feature[feature.path.step[0]] = 1 - there / max(dataset.num_examples, 1)
+    return by_feature
 
 
 def rows(statistics: Statistics) -> int:

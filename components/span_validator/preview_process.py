@@ -48,10 +48,10 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     span, *reference = spans.resolve_spans(reader.pattern, wanted)
     distances: dict[str, float] = {}
     if reference:
-        found, other = reader.of(span), reader.of(reference[0])
-        limits = dict.fromkeys(measure.types_of(found), 1.0)
-        if not checks.few_rows(found, other, request):
-            distances = checks.distances(found, other, limits)
+        statistics, other = reader.of(span), reader.of(reference[0])
+        limits = dict.fromkeys(measure.types_of(statistics), 1.0)
+        if not checks.few_rows(statistics, other, request):
+            distances = checks.distances(statistics, other, limits)
     metrics = _metrics(reader, span, request) if request["model"] else {}
     return {"distances": distances, "metrics": metrics}
 
@@ -67,8 +67,8 @@ def _metrics(
     evaluator["from_logits"] = request.get("from_logits")
     with targets.local(request["model"]) as model:
         live = (Location(_NAME, "model in production", model),)
-        found = scored(reader, span, request["label"], evaluator, live)
-    values = found.sums.metrics(_NAME)[0].metrics
+        result = scored(reader, span, request["label"], evaluator, live)
+    values = result.sums.metrics(_NAME)[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
 
 
@@ -126,13 +126,13 @@ def scored(
             )
     wanted = {name: types[kinds[name]] for name in (label, *slices)}
     names = metrics.metric_names(evaluator)
-    asked = evaluator["task"], names, label, slices, wanted
-    question = scoring.Question(*asked, evaluator.get("from_logits"))
+    arguments = evaluator["task"], names, label, slices, wanted
+    question = scoring.Question(*arguments, evaluator.get("from_logits"))
     scorer, merge = scoring.Scorer(question, models), Scored.merge
     shards = scoring.shards(files)
-    found = fold(reader.engine, shards, scorer, merge, reader.folder)
-    scoring.check(found, question)
-    return found
+    result = fold(reader.engine, shards, scorer, merge, reader.folder)
+    scoring.check(result, question)
+    return result
 
 
 def _kinds_of(model: Location) -> dict[str, Kind]:

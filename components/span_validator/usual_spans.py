@@ -38,21 +38,21 @@ def judged(
         served = _serving(reader, serving)
     for span in _resolved(reader, compared["judged"]):
         try:
-            found = reader.of(span)
+            statistics = reader.of(span)
         except UserError as error:
             note = f"{error.headline}. {error.remedy}".strip()
             yield Check("schema", span.number, False, note=note)
             continue
         if reader.schema_file and gates["on_anomaly"] == "stop":
             schema = read_schema(reader.schema_file)
-            yield from checks.against_schema(span.number, found, schema)
-        yield from checks.judge(Compared(span.number, found, known, served), gates)
+            yield from checks.against_schema(span.number, statistics, schema)
+        yield from checks.judge(Compared(span.number, statistics, known, served), gates)
 
 
-def _usual(reader: Reader, found: list[Span]) -> Usual:
+def _usual(reader: Reader, spans: list[Span]) -> Usual:
     """The statistics of the spans that fit the schema."""
     numbers, statistics = [], []
-    for span in found:
+    for span in spans:
         try:
             statistics.append(reader.of(span))
             numbers.append(span.number)

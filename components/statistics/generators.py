@@ -101,7 +101,7 @@ def accumulated(batches: Iterable[Batch]) -> list[Any]:
       batches: Arrow batches of decoded tf.Examples.
     """
     pairs = zip(_generators(), _add(batches), strict=True)
-    return [generator.compact(found) for generator, found in pairs]
+    return [generator.compact(accumulator) for generator, accumulator in pairs]
 
 
 def merged(earlier: list[Any], later: list[Any]) -> list[Any]:

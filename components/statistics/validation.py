@@ -37,7 +37,7 @@ def validate(
     composed = schema.sparse_feature or schema.weighted_feature  # of several columns
     if composed or len(names) <= _BLOCK or any(len(x.datasets) != 1 for x in every):
         return tfdv.validate_statistics(statistics, schema, environment, **others)
-    found = anomalies_pb2.Anomalies()
+    anomalies = anomalies_pb2.Anomalies()
     for first in range(0, len(names), _BLOCK):
         block = frozenset(names[first : first + _BLOCK])
         each = tfdv.validate_statistics(
@@ -48,9 +48,9 @@ def validate(
         )
         if first:
             each.ClearField("dataset_anomaly_info")
-        found.MergeFrom(each)
-    found.baseline.CopyFrom(schema)
-    return found
+        anomalies.MergeFrom(each)
+    anomalies.baseline.CopyFrom(schema)
+    return anomalies
 
 
 def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
@@ -59,15 +59,15 @@ def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
 
 
 def _columns_of(statistics: Statistics, names: Collection[str]) -> Statistics:
-    found = Statistics()
+    subset = Statistics()
     for dataset in statistics.datasets:
-        part = found.datasets.add(
+        part = subset.datasets.add(
             name=dataset.name,
             num_examples=dataset.num_examples,
             weighted_num_examples=dataset.weighted_num_examples,
         )
         part.features.extend(x for x in dataset.features if _name(x) in names)
-    return found
+    return subset
 
 
 def _features_of(

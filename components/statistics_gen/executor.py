@@ -75,13 +75,13 @@ class Executor(EngineExecutor, stock.Executor):
         shards = [shard for split in splits for shard in _shards(examples, split)]
         progress.begin(examples.get_int_custom_property("rows") or None)
         uri, engine = statistics.uri, self._engine
-        found = fold(engine, shards, _accumulate, _merge, uri) if shards else {}
+        parts = fold(engine, shards, _accumulate, _merge, uri) if shards else {}
         rows = 0
         for split in splits:
             folder = artifact_utils.get_split_uri([statistics], split)
             fileio.makedirs(folder)
             path = os.path.join(folder, stock.DEFAULT_FILE_NAME)
-            part = found.get(split) or _Part(empty(), shards=0, of=0)
+            part = parts.get(split) or _Part(empty(), shards=0, of=0)
             assert part.statistics is not None  # all shards are merged
             with fileio.open(path, "wb") as file:
                 file.write(part.statistics.SerializeToString())
@@ -116,9 +116,9 @@ def _decoded(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
     """The files to read of a split: its files of columns, or else its TFRecords."""
-    found = columns.files(examples.uri, split)
+    column_files = columns.files(examples.uri, split)
     folder = artifact_utils.get_split_uri([examples], split)
-    files = found or storage.listed(folder)
+    files = column_files or storage.listed(folder)
     firsts = range(0, len(files), _SHARD_FILES)
     for first in firsts:
         yield split, files[first : first + _SHARD_FILES], len(firsts)

@@ -250,7 +250,9 @@ def _touched(folder: str) -> float:
 def _key(
     inputs: Mapping[str, list[types.Artifact]], properties: Mapping[str, Any]
 ) -> str:
-    uris = {name: [each.uri for each in found] for name, found in inputs.items()}
+    uris = {
+        name: [each.uri for each in artifacts] for name, artifacts in inputs.items()
+    }
     resumable = {each.argument for each in runtime_parameters.TABLE if each.resumable}
     resumable.add("warm_start")  # here the path of a model that each push replaces
     settings = {k: v for k, v in properties.items() if k not in resumable}

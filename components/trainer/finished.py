@@ -162,11 +162,11 @@ def take_weights(spec: WorkerSpec, weights: str) -> dict[str, Any] | None:
       The facts of the training; None if no weights were kept.
     """
     kept = f"{spec.checkpoint_dir}/{TRAINED}"
-    found = _read(f"{kept}/{FACTS}")
-    if found is None or found["how"] != _how(spec):
+    facts = _read(f"{kept}/{FACTS}")
+    if facts is None or facts["how"] != _how(spec):
         return None
     _copy(f"{kept}/{WEIGHTS_DIR}", weights)
-    return found["facts"]
+    return facts["facts"]
 
 
 def forget(model_dir: str) -> None:
@@ -196,11 +196,11 @@ def unpublished(trainer: Path) -> list[Path]:
     Returns:
       Checkpoints, and models and logs that are not registered in ML Metadata.
     """
-    found = list(trainer.glob("checkpoints/*"))
+    paths = list(trainer.glob("checkpoints/*"))
     for mark in trainer.glob(f"checkpoints/*/{MARK}"):
         named = json.loads(mark.read_text())
-        found += [trainer / named["model"], trainer / named["logs"]]
-    return found
+        paths += [trainer / named["model"], trainer / named["logs"]]
+    return paths
 
 
 def clear(model_dir: str) -> None:

@@ -20,8 +20,8 @@ def complete(url: str) -> set[str]:
     Raises:
       OSError: The store does not answer, or rejects the request.
     """
-    found = storage.objects(url, patient=True)
-    places = [posixpath.split(each.path) for each in found]
+    objects = storage.objects(url, patient=True)
+    places = [posixpath.split(each.path) for each in objects]
     return {
         posixpath.basename(place) for place, name in places if name == CHECKPOINT_MARK
     }

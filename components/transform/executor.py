@@ -70,10 +70,10 @@ class Executor(EngineExecutor):
         progress.begin(_rows(raw))
         rows = materialize(self._engine, graph, files, uri)
         progress.end(sum(rows.values()))
-        for split, found in rows.items():
+        for split, count in rows.items():
             expected = counts.recorded(raw, split)
-            counts.check(f"{raw[0].uri}/Split-{split}", found, expected)
-            counts.record(transformed[0], split, found)
+            counts.check(f"{raw[0].uri}/Split-{split}", count, expected)
+            counts.record(transformed[0], split, count)
         sampled = splits.evaluated(names)
         records = [file for each in raw for file in _records(each, sampled)]
         sample.write(graph, records)
@@ -104,9 +104,9 @@ def _records(artifact: types.Artifact, split: str) -> list[str]:
 def _empty_cells(raw: list[types.Artifact]) -> dict[str, Emptiness]:
     """The columns without a value in some rows, if ExampleGen recorded them."""
     return {
-        name: found
+        name: cells
         for artifact in raw
-        for name, found in emptiness.from_json(
+        for name, cells in emptiness.from_json(
             artifact.get_string_custom_property("empty_cells")
         ).items()
     }

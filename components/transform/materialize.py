@@ -64,10 +64,10 @@ def materialize(
         done = fold(engine, shards, work, _merge, examples) if shards else ({}, {})
     finally:
         _load.cache_clear()  # another graph may come to the same folder
-    found, not_finite = done
-    _warn(not_finite, sum(records.rows for records, _ in found.values()))
+    written_splits, not_finite = done
+    _warn(not_finite, sum(records.rows for records, _ in written_splits.values()))
     nothing = Written(), Written()
-    written = {split: found.get(split, nothing) for split in files}
+    written = {split: written_splits.get(split, nothing) for split in files}
     splits.publish(examples, written)
     return {split: records.rows for split, (records, _) in written.items()}
 
@@ -96,24 +96,26 @@ class _Shard:
 
 
 def _merge(earlier: _Done, later: _Done) -> _Done:
-    found, not_finite = earlier
+    written_splits, not_finite = earlier
     for split, written in later[0].items():
-        mine = found.get(split)
-        found[split] = splits.merged(mine, written) if mine else written
-    return found, collections.Counter(not_finite) + collections.Counter(later[1])
+        mine = written_splits.get(split)
+        written_splits[split] = splits.merged(mine, written) if mine else written
+    return written_splits, collections.Counter(not_finite) + collections.Counter(
+        later[1]
+    )
 
 
 def _not_finite(batch: pa.RecordBatch) -> dict[str, int]:
     """By feature, the number of rows with a number that is not finite."""
-    found = {}
+    counts_of = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_floating(column.type.value_type):
             broken = ~np.isfinite(column.values.to_numpy(zero_copy_only=False))
             if broken.any():
                 ends = column.offsets.to_numpy()
                 before = np.append(0, np.cumsum(broken))[ends]
-                found[name] = int(np.count_nonzero(np.diff(before)))
-    return found
+                counts_of[name] = int(np.count_nonzero(np.diff(before)))
+    return counts_of
 
 
 def _warn(not_finite: Mapping[str, int], rows: int) -> None:
@@ -214,8 +216,8 @@ class _Transformer:
         """The half that fails, with its error; None if neither does."""
         for rows in np.array_split(np.arange(batch.num_rows), 2):
             # Of slices, the adapter would read the wrong rows.
-            taken = [column.take(pa.array(rows)) for column in batch.columns]
-            half = pa.RecordBatch.from_arrays(taken, schema=batch.schema)
+            part = [column.take(pa.array(rows)) for column in batch.columns]
+            half = pa.RecordBatch.from_arrays(part, schema=batch.schema)
             try:
                 self._transform(half)
             except (tf.errors.OpError, ValueError) as found:
@@ -224,15 +226,15 @@ class _Transformer:
 
     def _as_lists(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The features of tf.Examples, as TFT's schema names them."""
-        found: dict[str, pa.ListArray] = {}
+        lists: dict[str, pa.ListArray] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             spec = self._spec.get(name)  # None: a part of a sparse feature
             if isinstance(spec, tf.io.RaggedFeature):
-                found |= _ragged_columns(spec, column)
+                lists |= _ragged_columns(spec, column)
             else:
                 offsets = column.offsets.to_numpy()
-                found[name] = _list_array(offsets, column.values)
-        return pa.RecordBatch.from_pydict(found)
+                lists[name] = _list_array(offsets, column.values)
+        return pa.RecordBatch.from_pydict(lists)
 
 
 def _row(batch: pa.RecordBatch) -> str:

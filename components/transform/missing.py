@@ -81,9 +81,9 @@ def of_varying_length(
       UserError: A column of `fillings` does not exist, has several values in a row, or
         holds values of another type.
     """
-    found = schema_pb2.Schema.FromString(schema.SerializeToString())
-    features = {feature.name: feature for feature in found.feature}
-    groups = found.tensor_representation_group
+    filled = schema_pb2.Schema.FromString(schema.SerializeToString())
+    features = {feature.name: feature for feature in filled.feature}
+    groups = filled.tensor_representation_group
     for name, value in fillings.items():
         if name not in features:
             raise _unknown(name, features)
@@ -95,7 +95,7 @@ def of_varying_length(
         feature.ClearField("shape")
         for group in groups.values():
             group.tensor_representation.pop(name, None)
-    return found
+    return filled
 
 
 def _unknown(name: str, features: Mapping[str, Any]) -> UserError:

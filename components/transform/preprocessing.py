@@ -141,11 +141,11 @@ def _place(op: tf.Operation, folder: str) -> Place | None:
 
 
 def _warn_of_statistics(folder: str, module: str) -> None:
-    found = modules.load(folder, module)
-    if hasattr(found, "stats_options_updater_fn"):
+    loaded = modules.load(folder, module)
+    if hasattr(loaded, "stats_options_updater_fn"):
         events.emit(
             "warning",
-            message=f"{found.__file__}: `stats_options_updater_fn` is not called: it "
+            message=f"{loaded.__file__}: `stats_options_updater_fn` is not called: it "
             "changes the statistics of TFX's Transform, and this Transform computes "
             "none. Those of StatisticsGen have no options.",
         )

@@ -22,10 +22,10 @@ def complete(schema: schema_pb2.Schema) -> schema_pb2.Schema:
 
     If a schema has some representations, `TFXIO.Project` does not infer the others.
     """
-    found = reader(schema).TensorRepresentations()
+    representations = reader(schema).TensorRepresentations()
     whole = schema_pb2.Schema.FromString(schema.SerializeToString())
     group = whole.tensor_representation_group[""].tensor_representation
-    for name, representation in found.items():
+    for name, representation in representations.items():
         group[name].CopyFrom(representation)
     return whole
 

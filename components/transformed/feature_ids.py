@@ -79,9 +79,9 @@ def of(
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     lookups, is_discrete = list(lookups_of(values)), not values.dtype.is_floating
     for lookup in lookups:
-        found = _assigned(lookup, values, digests, prune)
-        if found is not None:
-            return FeatureIds(digest, True, *found, is_discrete=is_discrete)
+        assigned = _assigned(lookup, values, digests, prune)
+        if assigned is not None:
+            return FeatureIds(digest, True, *assigned, is_discrete=is_discrete)
     varies = any(map(digests.varies, output))
     return FeatureIds(digest, bool(lookups), is_discrete=is_discrete, varies=varies)
 
@@ -116,10 +116,10 @@ def content(table: tf.Tensor, keys: Any, values: Any) -> tuple[np.ndarray, np.nd
       keys: Dtype of the keys.
       values: Dtype of the values.
     """
-    found = tf.raw_ops.LookupTableExportV2(
+    exported = tf.raw_ops.LookupTableExportV2(
         table_handle=table, Tkeys=keys, Tvalues=values
     )
-    return found[0].numpy(), found[1].numpy()
+    return exported[0].numpy(), exported[1].numpy()
 
 
 def unknown_keys(entries: np.ndarray) -> np.ndarray:
@@ -223,18 +223,20 @@ def _assigned(
         return None
     shape = [-1] + [1] * (rank - 1)
 
-    def computed(given: np.ndarray) -> tuple[np.ndarray, bool] | None:
-        fed = tf.constant(given, keys.dtype)
-        return _as_ids(ids_of(tf.reshape(fed, shape if rank else [-1]))[0], len(given))
+    def computed(keys_of_batch: np.ndarray) -> tuple[np.ndarray, bool] | None:
+        fed = tf.constant(keys_of_batch, keys.dtype)
+        return _as_ids(
+            ids_of(tf.reshape(fed, shape if rank else [-1]))[0], len(keys_of_batch)
+        )
 
     try:
-        found = _in_chunks(computed, entries, values.shape)
+        assigned = _in_chunks(computed, entries, values.shape)
         others = _in_chunks(computed, unknown_keys(entries), values.shape)
     except (tf.errors.OpError, ValueError):
         return None
-    if found is None or found[0].min() < (0 if found[1] else tf.int64.min):
+    if assigned is None or assigned[0].min() < (0 if assigned[1] else tf.int64.min):
         return None
-    ids, is_one_hot = found
+    ids, is_one_hot = assigned
     unknown = others[0] if others is not None else np.zeros(0, np.int64)
     return entries, ids, _completed(ids, unknown, is_one_hot), is_one_hot
 
@@ -274,16 +276,16 @@ def _as_ids(values: tf.Tensor, rows: int) -> tuple[np.ndarray, bool] | None:
 
 def _completed(ids: np.ndarray, unknown: np.ndarray, is_one_hot: bool) -> np.ndarray:
     """The ids of unknown keys, including ids between them that no sample has met."""
-    found = set(unknown.tolist()) - ({-1} if is_one_hot else set())
-    above = {each for each in found if each > ids.max()}
+    unknown_ids = set(unknown.tolist()) - ({-1} if is_one_hot else set())
+    above = {each for each in unknown_ids if each > ids.max()}
     if above:
-        found |= set(range(min(above), max(above)))
-    return np.array(sorted(found - set(ids.tolist())), np.int64)
+        unknown_ids |= set(range(min(above), max(above)))
+    return np.array(sorted(unknown_ids - set(ids.tolist())), np.int64)
 
 
 def _functions(graph: Any) -> dict[str, str]:
     """Hashes of the functions that a graph's operations call, by name."""
-    found = {}
+    hashes = {}
     for each in graph.as_graph_def().library.function:
         parts = []
         for node in each.node_def:
@@ -292,8 +294,8 @@ def _functions(graph: Any) -> dict[str, str]:
                 value = node.attr[name]
                 if value.WhichOneof("value") != "func":
                     parts.append(value.SerializeToString(deterministic=True).hex())
-        found[each.signature.name] = _hash(parts)
-    return found
+        hashes[each.signature.name] = _hash(parts)
+    return hashes
 
 
 def _hash(parts: Any) -> str:

@@ -121,8 +121,8 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
     names = _flat_names(graph.structured_outputs)
     for name, tensor in zip(names, graph.outputs, strict=True):
         above = {op.name for op in ancestors(tensor.op)}
-        found = {raw_of[op] for op in above & raw_of.keys()}
-        sources[name] = sources.get(name, set()) | found
+        raw_names = {raw_of[op] for op in above & raw_of.keys()}
+        sources[name] = sources.get(name, set()) | raw_names
     return sources
 
 
@@ -134,7 +134,7 @@ def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
     prune = _pruning(graph)
     structured = graph.structured_outputs
     names = _flat_names(structured)
-    found = {}
+    ids_of = {}
     for name in structured:
         parts = [
             feature_ids.without_copies(tensor)
@@ -144,8 +144,8 @@ def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
         kind = structured[name]
         is_sparse = isinstance(kind, (tf.SparseTensor, tf.SparseTensorSpec))
         values = parts[1] if is_sparse else parts[0]
-        found[name] = feature_ids.of(parts, values, digests, prune)
-    return found
+        ids_of[name] = feature_ids.of(parts, values, digests, prune)
+    return ids_of
 
 
 def _pruning(graph: Any) -> feature_ids.Prune:
@@ -168,9 +168,9 @@ def _pruning(graph: Any) -> feature_ids.Prune:
 
 def _raw_features(function: Any) -> dict[str, str]:
     """The raw feature of each placeholder of a transform function, by its name."""
-    given = function.structured_input_signature[0][0]
+    specs = function.structured_input_signature[0][0]
     placeholders = (x.op.name for x in function.graph.inputs)  # then the captured
-    return dict(zip(placeholders, _flat_names(given), strict=False))
+    return dict(zip(placeholders, _flat_names(specs), strict=False))
 
 
 def _flat_names(structure: Mapping[str, Any]) -> list[str]:
@@ -184,9 +184,9 @@ def _flat_names(structure: Mapping[str, Any]) -> list[str]:
 
 def ancestors(op: tf.Operation) -> set[tf.Operation]:
     """An operation, and all operations that it is computed from."""
-    found, todo = {op}, [op]
+    seen, todo = {op}, [op]
     while todo:
-        new = {tensor.op for tensor in todo.pop().inputs} - found
-        found |= new
+        new = {tensor.op for tensor in todo.pop().inputs} - seen
+        seen |= new
         todo.extend(new)
-    return found
+    return seen

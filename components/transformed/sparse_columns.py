@@ -22,13 +22,13 @@ def advice(names: Iterable[str], empty: Mapping[str, Emptiness]) -> str:
       names: The raw columns that are sparse.
       empty: The columns without a value in some rows.
     """
-    found = [
+    reasons = [
         f"`{name}` has {empty[name]}." if name in empty else f"`{name}` is sparse."
         for name in sorted(names)[:_SHOWN]
     ]
     return " ".join(
         [
-            *found,
+            *reasons,
             "A column is a tf.SparseTensor if a cell of it is empty, else dense. "
             'With `data.missing: {COLUMN: ""}`, or a number in place of "", it is '
             "dense whatever the data; then `preprocessing_fn` needs no filling.",

@@ -25,10 +25,10 @@ def widths(spec: Spec) -> dict[str, dict[str, int]]:
     Returns:
       By type, then by name in the order of the matrix.
     """
-    found: dict[str, dict[str, int]] = {}
+    by_dtype: dict[str, dict[str, int]] = {}
     for name, kind in sorted(spec.items()):
         if not isinstance(kind, tf.io.FixedLenFeature) or kind.dtype == tf.string:
             continue
         if width := math.prod(kind.shape):
-            found.setdefault(kind.dtype.name, {})[name] = width
-    return found
+            by_dtype.setdefault(kind.dtype.name, {})[name] = width
+    return by_dtype

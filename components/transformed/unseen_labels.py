@@ -10,16 +10,16 @@ import tensorflow as tf
 _FILE = "unseen_labels.json"
 
 
-def write(graph: str, found: Mapping[str, str]) -> None:
+def write(graph: str, labels: Mapping[str, str]) -> None:
     """Writes, for each split, a label value that no row of `train` has, if any.
 
     Args:
       graph: Folder of the transform graph.
-      found: The value with its file and line, by split.
+      labels: The value with its file and line, by split.
     """
-    if found:
+    if labels:
         with tf.io.gfile.GFile(f"{graph}/{_FILE}", "w") as file:
-            file.write(json.dumps(found))
+            file.write(json.dumps(labels))
 
 
 def load(graph: str, split: str) -> str:

@@ -95,8 +95,8 @@ def declared(folder: str | Path, pattern: str) -> list[Path]:
       folder: Folder of the workload's modules.
       pattern: A path or a glob, relative to `folder`, e.g. `assets/*.txt`.
     """
-    found = glob.glob(os.path.join(folder, pattern), recursive=True)
-    below = (each for path in map(Path, found) for each in (path, *path.rglob("*")))
+    matches = glob.glob(os.path.join(folder, pattern), recursive=True)
+    below = (each for path in map(Path, matches) for each in (path, *path.rglob("*")))
     return sorted({each for each in below if each.is_file() and _is_own(each)})
 
 
@@ -161,7 +161,7 @@ class _Code:
 
     def members(self) -> dict[Path, Path]:
         """See the function of this name."""
-        found = {
+        files = {
             path: path
             for pattern in self._declared
             for path in declared(self._folder, pattern)
@@ -169,13 +169,13 @@ class _Code:
         }
         for source in self.sources.values():
             beside = self._folder.joinpath(*source.package.split("."))
-            found[beside / source.path.name] = source.path
+            files[beside / source.path.name] = source.path
             bases = {self._folder: self._folder, source.path.parent: beside}
             for base, target in bases.items():
                 for _, path in _files(source, {base}):
                     with contextlib.suppress(ValueError):
-                        found[target / path.relative_to(base)] = path
-        return {Path(os.path.normpath(at)): path for at, path in found.items()}
+                        files[target / path.relative_to(base)] = path
+        return {Path(os.path.normpath(at)): path for at, path in files.items()}
 
     def variables(self) -> set[str]:
         """Environment variables that the code reads by a literal name."""
@@ -210,8 +210,8 @@ def _elsewhere(name: str) -> Path | None:
     if not places and spec.origin and spec.origin.endswith(".py"):
         origins = [Path(spec.origin).parent]
     outside = [each for each in origins if not _INSTALLED & set(each.parts)]
-    found = (modules.find(str(each), name) for each in outside)
-    return next(filter(None, found), None)
+    paths = (modules.find(str(each), name) for each in outside)
+    return next(filter(None, paths), None)
 
 
 def _installed(module: str) -> str:

@@ -140,10 +140,10 @@ def _subclass(original: Any, report: Report) -> Any:
 
 
 def _report(arguments: tuple[Any, ...], named: dict[str, Any], report: Report) -> None:
-    given = arguments or [named[x] for x in _NAMES if x in named][:1]
+    paths = arguments or [named[x] for x in _NAMES if x in named][:1]
     mode = arguments[1] if len(arguments) > 1 else named.get("mode", "r")
     writes = isinstance(mode, str) and mode.startswith(("w", "a", "x"))
-    for value in _paths(given[0]):
+    for value in _paths(paths[0]):
         report(value, writes)
 
 

@@ -100,8 +100,8 @@ def function(folder: str, module: str, name: str) -> Any:
       UserError: The module cannot be imported or has no such function.
     """
     loaded = load(folder, module)
-    found = getattr(loaded, name, None)
-    if not callable(found):
+    attribute = getattr(loaded, name, None)
+    if not callable(attribute):
         others = sorted(
             key
             for key, value in vars(loaded).items()
@@ -111,7 +111,7 @@ def function(folder: str, module: str, name: str) -> Any:
             f"{loaded.__file__}: has no function `{name}`. Functions found: "
             f"{', '.join(others) or 'none'}. Define `def {name}(…)` there."
         )
-    return found
+    return attribute
 
 
 def takes_fn_args(folder: str, module: str) -> bool:
@@ -128,8 +128,8 @@ def takes_fn_args(folder: str, module: str) -> bool:
     run_fn = _definition(folder, module, "run_fn")
     if run_fn is None:
         return False
-    given = run_fn.args
-    required = given.args[: len(given.args) - len(given.defaults)]
+    arguments = run_fn.args
+    required = arguments.args[: len(arguments.args) - len(arguments.defaults)]
     return len(required) == 1 and required[0].arg != "context"
 
 
@@ -141,11 +141,14 @@ def parameters(folder: str, module: str, name: str) -> list[str] | None:
       module: Name of the module.
       name: Name of the function.
     """
-    found = _definition(folder, module, name)
-    if found is None:
+    definition = _definition(folder, module, name)
+    if definition is None:
         return None
-    given = found.args
-    return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    arguments = definition.args
+    return [
+        each.arg
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    ]
 
 
 def takes_one_argument(folder: str, module: str, name: str) -> bool:
@@ -158,18 +161,20 @@ def takes_one_argument(folder: str, module: str, name: str) -> bool:
       module: Name of the module.
       name: Name of the function.
     """
-    found = _definition(folder, module, name)
-    if found is None or found.decorator_list:
+    definition = _definition(folder, module, name)
+    if definition is None or definition.decorator_list:
         return True
-    given = found.args
-    names = [each.arg for each in (*given.posonlyargs, *given.args)]
-    needed = names[: len(names) - len(given.defaults)]
+    arguments = definition.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    needed = names[: len(names) - len(arguments.defaults)]
     needed += [
         each.arg
-        for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        for each, default in zip(
+            arguments.kwonlyargs, arguments.kw_defaults, strict=True
+        )
         if default is None
     ]
-    takes = bool(names or given.vararg)
+    takes = bool(names or arguments.vararg)
     return takes and len([x for x in needed if x != "custom_config"]) <= 1
 
 
@@ -181,13 +186,13 @@ def assignment(folder: str, module: str, name: str) -> Place:
       module: Name of the module.
       name: The name; without an assignment, the place has no line.
     """
-    found = (
+    lines = (
         node.lineno
         for node in _parsed(folder, module).body
         if isinstance(node, ast.Assign)
         and any(isinstance(x, ast.Name) and x.id == name for x in node.targets)
     )
-    return Place(str(find(folder, module) or module), next(found, 0))
+    return Place(str(find(folder, module) or module), next(lines, 0))
 
 
 def find(folder: str, module: str) -> Path | None:

@@ -54,8 +54,8 @@ class WorkloadPaths:
           environ: The environment, by default this process's.
         """
         environ = os.environ if environ is None else environ
-        found = json.loads(environ.get(VARIABLE, "{}"))
-        return cls(**{**found, "plugins": tuple(found.get("plugins", ()))})
+        values = json.loads(environ.get(VARIABLE, "{}"))
+        return cls(**{**values, "plugins": tuple(values.get("plugins", ()))})
 
 
 def user_module(parameter: str) -> tuple[str, str]:
@@ -66,9 +66,9 @@ def user_module(parameter: str) -> tuple[str, str]:
         folder in the environment has precedence: a step has downloaded its modules
         there.
     """
-    given = json.loads(parameter)
-    folder = WorkloadPaths.from_environment().folder or given.get("folder", "")
-    return folder, given["module"]
+    settings = json.loads(parameter)
+    folder = WorkloadPaths.from_environment().folder or settings.get("folder", "")
+    return folder, settings["module"]
 
 
 def weights(parameter: str) -> str:

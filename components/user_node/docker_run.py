@@ -125,8 +125,8 @@ def run(
 
 
 def _addresses(environ: Mapping[str, str]) -> Iterable[str]:
-    if given := environ.get("DOCKER_HOST"):
-        yield given
+    if address := environ.get("DOCKER_HOST"):
+        yield address
         return
     yield "unix:///var/run/docker.sock"
     yield "unix:///run/podman/podman.sock"
@@ -172,7 +172,7 @@ def _command(
 
 def _mounts(artifacts: Artifacts, mode: str) -> dict[str, dict[str, str]]:
     """Docker's `volumes`: each artifact on this machine, at its own path."""
-    paths = (artifact.uri for found in artifacts.values() for artifact in found)
+    paths = (artifact.uri for listed in artifacts.values() for artifact in listed)
     return {x: {"bind": x, "mode": mode} for x in paths if os.path.exists(x)}
 
 

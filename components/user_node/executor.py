@@ -38,19 +38,19 @@ class Executor(base_executor.BaseExecutor):
           UserError: The executor failed; the message names file and line.
           SystemExit: A container was running when this process received SIGTERM.
         """
-        given = dict(exec_properties)
-        described = given.pop(USER_MODULE)
+        properties = dict(exec_properties)
+        described = properties.pop(USER_MODULE)
         folder, _ = user_module(described)
         module = json.loads(described)
         modules.forget()
         try:
             with uses.recording():
-                made = self._work(folder, module)(input_dict, output_dict, given)
+                made = self._work(folder, module)(input_dict, output_dict, properties)
         except Exception as error:
             raise _described(error, folder, module) from error
         finally:
             modules.forget()
-        exec_properties.update(given)
+        exec_properties.update(properties)
         return made
 
     def _work(self, folder: str, module: dict[str, Any]) -> Callable[..., Any]:

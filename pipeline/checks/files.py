@@ -64,10 +64,10 @@ def check(
     only_at_steps = seen is not None and is_remote(examples)
     if not (only_at_steps or (elsewhere(examples) and data.is_empty)):
         files, problems = data_files(config, data)
-    schema, found = _schema_features(config)
+    schema, schema_problems = _schema_features(config)
     return [
         *problems,
-        *found,
+        *schema_problems,
         *column_problems(config, files, schema),
         *_module_problems(config, here=seen is None),
         *_custom_config_problems(config),
@@ -100,31 +100,38 @@ def _module_problems(config: Config, *, here: bool) -> Iterator[UserError]:
         wanted.append(("data.prepare", module, f"{function or 'prepare'}(folder)"))
     local = config.trainer.distribution.launcher == "local"
     for key, module, signature in wanted:
-        found = module_source.read(config, key, module)
-        if isinstance(found, UserError):
-            yield found
+        source = module_source.read(config, key, module)
+        if isinstance(source, UserError):
+            yield source
             continue
-        if found and here and (local or key != "trainer.module"):
-            for cause, remedy in module_source.import_problems(found.path, found.body):
+        if source and here and (local or key != "trainer.module"):
+            for cause, remedy in module_source.import_problems(
+                source.path, source.body
+            ):
                 yield config.problem(key, cause, remedy=remedy)
-        if found and key == "trainer.module" and "run_fn" in found.names:
+        if source and key == "trainer.module" and "run_fn" in source.names:
             yield from _loop_problems(config)
             if modules.takes_fn_args(str(config.folder), module):
                 yield from _stock_problems(config)
             else:
-                yield from _function_problems(config, key, found, signature)
-        elif found:
-            yield from _function_problems(config, key, found, signature)
+                yield from _function_problems(config, key, source, signature)
+        elif source:
+            yield from _function_problems(config, key, source, signature)
 
 
 def _custom_config_problems(config: Config) -> Iterator[UserError]:
     """Yields a problem for settings of a `preprocessing_fn` that takes none."""
     module, key = config.transform.module, "transform.custom_config"
-    found = modules.parameters(str(config.folder), module, "preprocessing_fn")
-    if config.transform.custom_config and found and "custom_config" not in found:
+    parameters = modules.parameters(str(config.folder), module, "preprocessing_fn")
+    if (
+        config.transform.custom_config
+        and parameters
+        and "custom_config" not in parameters
+    ):
         yield config.problem(
             key,
-            f"has no effect: `{module}` has `preprocessing_fn({', '.join(found)})`",
+            f"has no effect: `{module}` has "
+            f"`preprocessing_fn({', '.join(parameters)})`",
             remedy="Define `def preprocessing_fn(inputs, custom_config)` there, or "
             "remove the setting.",
         )

@@ -94,10 +94,10 @@ def render(checks: list[MachineCheck]) -> str:
 
 def python() -> MachineCheck:
     """Whether this interpreter's version is supported."""
-    found = f"{platform.python_version()} ({sys.executable})"
+    version = f"{platform.python_version()} ({sys.executable})"
     if (3, 10) <= sys.version_info[:2] <= (3, 13):
-        return MachineCheck("Python", True, found)
-    return MachineCheck("Python", False, found, "Use Python 3.10 to 3.13: make setup")
+        return MachineCheck("Python", True, version)
+    return MachineCheck("Python", False, version, "Use Python 3.10 to 3.13: make setup")
 
 
 def stack(
@@ -114,25 +114,27 @@ def stack(
 
     if required is None:
         required = importlib.metadata.requires("strategos") or []
-    wrong, found = [], {}
+    wrong, versions = [], {}
     for requirement in map(Requirement, required):
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            found[requirement.name] = version_of(requirement.name)
+            versions[requirement.name] = version_of(requirement.name)
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{requirement.name} is missing")
             continue
-        if found[requirement.name] not in requirement.specifier:
+        if versions[requirement.name] not in requirement.specifier:
             wrong.append(
-                f"{requirement.name} is {found[requirement.name]}, but Strategos needs "
-                f"{requirement.specifier}"
+                f"{requirement.name} is {versions[requirement.name]}, but Strategos "
+                f"needs {requirement.specifier}"
             )
     if wrong:
         return MachineCheck("stack", False, "; ".join(wrong), _install())
     shown = (("tfx", "TFX"), ("tensorflow", "TensorFlow"), ("apache-beam", "Beam"))
     return MachineCheck(
-        "stack", True, ", ".join(f"{t} {found[n]}" for n, t in shown if n in found)
+        "stack",
+        True,
+        ", ".join(f"{t} {versions[n]}" for n, t in shown if n in versions),
     )
 
 
@@ -147,14 +149,14 @@ def glibc(
     """
     version = version or _glibc_version()
     newer = sys.version_info >= (3, 11) if newer is None else newer
-    found = "{}.{}".format(*version)
+    installed = "{}.{}".format(*version)
     if newer and version < _NEW_STACK_GLIBC:
         remedy = "TFX 1.21 needs 2.39 (Debian 13, Ubuntu 24.04): use Python 3.10"
-        return MachineCheck("glibc", False, found, remedy)
+        return MachineCheck("glibc", False, installed, remedy)
     if not newer and version >= _NEW_STACK_GLIBC:
         remedy = "The newer stack (TFX 1.21, Python 3.13) would run here: make setup"
-        return MachineCheck("glibc", True, found, remedy)
-    return MachineCheck("glibc", True, found)
+        return MachineCheck("glibc", True, installed, remedy)
+    return MachineCheck("glibc", True, installed)
 
 
 def compiler(
@@ -178,15 +180,15 @@ def compiler(
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
     missing = [] if program else ["g++"]
     missing += [] if headers else [package]
-    found = " and ".join(
+    lacking = " and ".join(
         ([] if program else ["no C++ compiler"]) + ([] if headers else ["no Python.h"])
     )
     if installed:
         return MachineCheck(
-            "compiler", None, f"{found}; needed only to build pyfarmhash"
+            "compiler", None, f"{lacking}; needed only to build pyfarmhash"
         )
     return MachineCheck(
-        "compiler", False, found, f"apt-get install -y {' '.join(missing)}"
+        "compiler", False, lacking, f"apt-get install -y {' '.join(missing)}"
     )
 
 
@@ -205,13 +207,13 @@ def bytecode(
     raw = [spec.name for spec in specs if not os.path.exists(spec.cached or "")]
     if not raw:
         return MachineCheck("bytecode", True, "compiled")
-    found = f"{', '.join(raw)} not compiled"
+    state = f"{', '.join(raw)} not compiled"
     if writes:
-        return MachineCheck("bytecode", None, f"{found} yet: the first import is slow")
+        return MachineCheck("bytecode", None, f"{state} yet: the first import is slow")
     return MachineCheck(
         "bytecode",
         False,
-        f"{found}, and PYTHONDONTWRITEBYTECODE is set: every process imports 3 times "
+        f"{state}, and PYTHONDONTWRITEBYTECODE is set: every process imports 3 times "
         "slower",
         f"{sys.executable} -m compileall -q {sysconfig.get_path('purelib')}",
     )
@@ -240,19 +242,19 @@ def gpu(
         return MachineCheck("GPU", True, f"{gpus} (NVIDIA driver {driver})")
     if libraries is None:
         libraries = any(
-            re.match(r"nvidia[-_]cudnn", found.name or "")
-            for found in importlib.metadata.distributions()
+            re.match(r"nvidia[-_]cudnn", package.name or "")
+            for package in importlib.metadata.distributions()
         )
-    found = f"NVIDIA driver {driver}, but TensorFlow sees no GPU"
+    state = f"NVIDIA driver {driver}, but TensorFlow sees no GPU"
     if not libraries:
         remedy = "make setup EXTRAS=gpu   (that is: uv sync --inexact --extra gpu)"
         if not (_CHECKOUT / "Makefile").exists():
             remedy = "pip install 'strategos[gpu]'"
-        return MachineCheck("GPU", False, found, remedy)
+        return MachineCheck("GPU", False, state, remedy)
     return MachineCheck(
         "GPU",
         False,
-        f"{found}: {logged or 'it logs no reason'}",
+        f"{state}: {logged or 'it logs no reason'}",
         "The CUDA libraries are installed: check that `nvidia-smi` lists the GPU, and "
         "that CUDA_VISIBLE_DEVICES does not hide it; a newer driver may be needed.",
     )
@@ -269,11 +271,11 @@ def tpu(environ: Mapping[str, str], devices: list[str] | None = None) -> Machine
     devices = glob.glob("/dev/accel[0-9]*") if devices is None else devices
     if not named and not devices:
         return MachineCheck("TPU", None, "none")
-    found = ", ".join([*named, *devices])
+    names = ", ".join([*named, *devices])
     if devices and importlib.util.find_spec("libtpu") is None:
         remedy = "Install TensorFlow's TPU build, or use a TPU VM's own image."
-        return MachineCheck("TPU", False, f"{found}, but no libtpu", remedy)
-    return MachineCheck("TPU", True, found)
+        return MachineCheck("TPU", False, f"{names}, but no libtpu", remedy)
+    return MachineCheck("TPU", True, names)
 
 
 def flink(environ: Mapping[str, str] = os.environ) -> MachineCheck:
@@ -287,8 +289,8 @@ def flink(environ: Mapping[str, str] = os.environ) -> MachineCheck:
     try:
         program, folder = java.program(environ=environ), jars.find(environ)
     except UserError as error:
-        found = f"only `run.engine.runner: flink` needs it: {error.headline}"
-        return MachineCheck("Flink", None, found)
+        note = f"only `run.engine.runner: flink` needs it: {error.headline}"
+        return MachineCheck("Flink", None, note)
     return MachineCheck(
         "Flink", True, f"Java {java.release(program)} ({program}), {folder}"
     )
@@ -336,11 +338,11 @@ def disk(root: str, free: int | None = None) -> MachineCheck:
         remedy = "Make it writable, or name another `run.root`."
         return MachineCheck("disk", False, f"{existing} cannot be written", remedy)
     free_gb = (shutil.disk_usage(existing).free if free is None else free) / 1e9
-    found = f"{free_gb:.0f} GB free at {existing}"
+    room = f"{free_gb:.0f} GB free at {existing}"
     if free_gb >= _MIN_FREE_GB:
-        return MachineCheck("disk", True, found)
+        return MachineCheck("disk", True, room)
     remedy = f"Make room ({_MIN_FREE_GB} GB), or name another `run.root`."
-    return MachineCheck("disk", False, found, remedy)
+    return MachineCheck("disk", False, room, remedy)
 
 
 def _load(config_path: str | None) -> tuple[Config | None, MachineCheck | None]:
@@ -362,8 +364,8 @@ def _install() -> str:
 
 
 def _glibc_version() -> tuple[int, int]:
-    found = re.match(r"glibc (\d+)\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    match = re.match(r"glibc (\d+)\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 def _nvidia_driver() -> str:

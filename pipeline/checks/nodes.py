@@ -27,16 +27,16 @@ def check(config: Config) -> Iterator[UserError]:
     missing = []
     for name, node in config.nodes.items():
         key = f"nodes.{name}.component"
-        found = module_source.read(config, key, node.module)
-        if isinstance(found, UserError):
-            missing.append(found)
+        source = module_source.read(config, key, node.module)
+        if isinstance(source, UserError):
+            missing.append(source)
             continue
         for cause, remedy in (
-            found and module_source.import_problems(found.path, found.body)
+            source and module_source.import_problems(source.path, source.body)
         ) or ():
             missing.append(config.problem(key, cause, remedy=remedy))
-        if found and not {node.name, "*"} & found.names:
-            missing.append(_no_component(config, key, node.name, found))
+        if source and not {node.name, "*"} & source.names:
+            missing.append(_no_component(config, key, node.name, source))
     yield from missing
     if config.nodes and not missing:
         fingerprints = Fingerprints.of(config)

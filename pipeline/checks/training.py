@@ -103,13 +103,13 @@ def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
     if not needs:
         return
     files, _ = file_checks.data_files(config, data)
-    found = _count_rows(files, enough=max(rows for _, rows, _ in needs))
+    count = _count_rows(files, enough=max(rows for _, rows, _ in needs))
     for name, rows, message in needs:
-        if found is not None and found < rows:
+        if count is not None and count < rows:
             key = f"trainer.{name}"
             yield config.problem(
                 key,
-                f"the data have {found:,} rows: {message}",
+                f"the data have {count:,} rows: {message}",
                 received=str(getattr(trainer, name)),
                 remedy="Lower it.",
             )

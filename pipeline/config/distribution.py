@@ -252,7 +252,7 @@ class Distribution(Section):
 
     def _machine_problems(self) -> Iterator[InitErrorDetails]:
         """Yields an error for each device of Vertex AI that is missing or unused."""
-        given, strategy = self.vertex.accelerator, self.strategy
+        accelerator, strategy = self.vertex.accelerator, self.strategy
         machine, where = self.vertex.machine_type, ("vertex", "machine_type")
         if strategy == "tpu" and not self.vertex.has_tpu:
             remedy = "Use one with a TPU, such as `ct5lp-hightpu-4t`."
@@ -262,12 +262,12 @@ class Distribution(Section):
                 f"`{machine}` has a TPU, which `strategy: {strategy}` does not use"
             )
             yield reject_at(where, message, remedy="Use `strategy: tpu`.")
-        if given and given.count > 1 and strategy == "one_device":
-            message = f"{given.count} GPUs, of which `one_device` uses one"
+        if accelerator and accelerator.count > 1 and strategy == "one_device":
+            message = f"{accelerator.count} GPUs, of which `one_device` uses one"
             remedy = "Set `count: 1`, or use `strategy: mirrored`."
             yield reject_at(("vertex", "accelerator"), message, remedy=remedy)
-        elif given and self.devices and self.devices > given.count:
-            message = f"each task has {given.count} {given.type}"
+        elif accelerator and self.devices and self.devices > accelerator.count:
+            message = f"each task has {accelerator.count} {accelerator.type}"
             remedy = "Use fewer, or raise `vertex.accelerator.count`."
             yield reject_at(("devices",), message, remedy=remedy)
 

@@ -179,11 +179,11 @@ def _known_by_class(name: str, task: str) -> str | None:
     """The metric by its class in Keras or TFMA, e.g. `mean_squared_error`; or None."""
     wanted = name.replace("_", "").lower()
     classes = {metric: METRICS[metric].tfma for metric in names(task)}
-    found = {
+    by_class = {
         (each if isinstance(each, str) else each[task]).lower(): metric
         for metric, each in classes.items()
     }
-    return found.get(wanted)
+    return by_class.get(wanted)
 
 
 def _not_among(

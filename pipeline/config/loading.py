@@ -80,12 +80,12 @@ def load(
     main, problems = read_file(path)
     layers = [main]
     for overlay in overlays:
-        entry, found = read_file(overlay)
-        problems += found
+        entry, more = read_file(overlay)
+        problems += more
         layers.append(entry and _anchor(entry, Path(overlay).parent.resolve()))
     for text in sets:
-        entry, found = read_set(text)
-        problems += found
+        entry, more = read_set(text)
+        problems += more
         layers.append(entry)
     if main is None:
         raise ConfigError(problems, os.fspath(path))
@@ -201,8 +201,8 @@ def _anchor(entry: Entry, folder: Path, path: tuple[str, ...] = ()) -> Entry:
 
 def _locator(entry: Entry) -> Callable[[tuple[str | int, ...], bool], Place]:
     def locate(loc: tuple[str | int, ...], of_key: bool) -> Place:
-        found, _ = entry.find(loc)
-        return found.key_place if of_key else found.place
+        node, _ = entry.find(loc)
+        return node.key_place if of_key else node.place
 
     return locate
 
@@ -211,9 +211,9 @@ def _origins(config: Config, entry: Entry, password: str | None) -> dict[str, st
     origins = {}
     settings = config.model_dump(mode="json", by_alias=True)
     for path in _leaf_paths(settings):
-        found, exact = entry.find(path)
-        given = exact or (path and found.value is None)
-        origins[".".join(path)] = found.key_place.origin if given else "default"
+        node, exact = entry.find(path)
+        is_set = exact or (path and node.value is None)
+        origins[".".join(path)] = node.key_place.origin if is_set else "default"
     if password is not None:
         origins["run.metadata_password"] = "environment"
     return origins

@@ -144,8 +144,8 @@ def from_pydantic(
             if not any(_meant(loc, other, model) for other in unknown):
                 problems.append(_missing(where, loc, model))
         elif details["type"] == _REJECTED:
-            given = {k: v for k, v in details["ctx"].items() if k != _BECAUSE}
-            problems.append(BadInputError(key=_dotted(loc), place=where, **given))
+            context = {k: v for k, v in details["ctx"].items() if k != _BECAUSE}
+            problems.append(BadInputError(key=_dotted(loc), place=where, **context))
         else:
             problems.append(_wrong_value(where, loc, details, model))
     return problems

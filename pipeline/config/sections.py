@@ -220,17 +220,17 @@ class Config(Section):
 
     def operation(self) -> Operation:
         """The settings for how training is run; caching never compares them."""
-        found = self.trainer.operation(self.kubeflow, self.vertex)
+        operation = self.trainer.operation(self.kubeflow, self.vertex)
         if self.evaluator:
-            found = dataclasses.replace(found, judged_as=self.evaluator.task)
+            operation = dataclasses.replace(operation, judged_as=self.evaluator.task)
         has_pods = self.trainer.distribution.pods is not None
-        is_unstaged = has_pods and not found.job["folder"]
+        is_unstaged = has_pods and not operation.job["folder"]
         if not (is_unstaged and needs_copies(self.run.root)):
-            return found
+            return operation
         # The Trainer works on local copies, so its own paths name no place in the root.
         root = self.run.root.rstrip("/")
         folder = f"{root}/{self.name}/{node_ids.TRAINER}/staged"
-        return dataclasses.replace(found, job={**found.job, "folder": folder})
+        return dataclasses.replace(operation, job={**operation.job, "folder": folder})
 
     @property
     def serving(self) -> str | None:
@@ -289,8 +289,8 @@ class Config(Section):
 
         `spans` is still the selector (`latest`), not the selected spans.
         """
-        given = (each for each in TABLE if each.setting)
-        return {each.name: each.encode(self._at_run_time(each)) for each in given}
+        parameters = (each for each in TABLE if each.setting)
+        return {each.name: each.encode(self._at_run_time(each)) for each in parameters}
 
     def _at_run_time(self, parameter: RuntimeParameter) -> Any:
         if parameter.name == "distribution":
@@ -303,8 +303,8 @@ class Config(Section):
     @classmethod
     def _label_is_not_invented(cls, data: Data, info: ValidationInfo) -> Data:
         if (label := info.data.get("label")) in data.missing:
-            found = "trains on invented labels; rows without one: `unlabelled: drop`"
-            raise_all([reject_at(("missing", label), found)])
+            cause = "trains on invented labels; rows without one: `unlabelled: drop`"
+            raise_all([reject_at(("missing", label), cause)])
         return data
 
     @field_validator("evaluator")
@@ -369,8 +369,8 @@ class Config(Section):
     @field_validator("nodes")
     @classmethod
     def _stand_in_the_graph(cls, nodes: Nodes, info: ValidationInfo) -> Nodes:
-        if found := list(node_problems(info.data, nodes)):
-            raise_all(found)
+        if problems := list(node_problems(info.data, nodes)):
+            raise_all(problems)
         return nodes
 
     @field_validator("gates")

@@ -76,7 +76,7 @@ def attempts(store: Store, pipeline: str, target: str) -> list[RunAttempt]:
       target: `caching.target_key`.
     """
     current = running(store)
-    found: list[RunAttempt] = []
+    newest_first: list[RunAttempt] = []
     for context, name in named(store, recent.runs(store.mlmd)):
         facts = properties(context)
         if name != pipeline or facts.get("part") or not _is_of(facts, target):
@@ -94,10 +94,10 @@ def attempts(store: Store, pipeline: str, target: str) -> list[RunAttempt]:
             settings=facts.get("settings"),
             at_fault=_at_fault(facts),
         )
-        found.append(attempt)
+        newest_first.append(attempt)
         if attempt.made:
             break
-    return found
+    return newest_first
 
 
 @reads_store
@@ -116,7 +116,7 @@ def rejected_spans(
     Returns:
       By number: the fingerprint of the span's files, and the id of the run.
     """
-    found: dict[int, tuple[str, str]] = {}
+    rejected: dict[int, tuple[str, str]] = {}
     later: list[tuple[str, dict[str, Any]]] = []
     for context, name in named(store, recent.runs(store.mlmd)):
         facts = properties(context)
@@ -125,15 +125,15 @@ def rejected_spans(
         later.append((context.name, facts))
         if "rejected" in facts:
             known = json.loads(facts["rejected"])
-            found = {int(number): tuple(about) for number, about in known.items()}
+            rejected = {int(number): tuple(about) for number, about in known.items()}
             break
     for run_id, facts in reversed(later):
         for number, fingerprint in _at_fault(facts).items():
-            found[number] = fingerprint, run_id
+            rejected[number] = fingerprint, run_id
         if facts.get("outcome") in _MADE:
             for number, _ in _spans(facts.get("spans") or "[]"):
-                found.pop(number, None)
-    return found
+                rejected.pop(number, None)
+    return rejected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,8 +208,8 @@ def trained_on(store: Store, model: int) -> tuple[Span, ...]:
 
 def _facts_of(store: Store, run_id: str) -> dict[str, Any]:
     """The facts of a run; none for a push without a run, e.g. a rollback."""
-    found = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)
-    return properties(found) if found else {}
+    context = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)
+    return properties(context) if context else {}
 
 
 def _is_of(facts: Mapping[str, Any], target: str) -> bool:
@@ -219,7 +219,9 @@ def _is_of(facts: Mapping[str, Any], target: str) -> bool:
 
 def _at_fault(facts: Mapping[str, Any]) -> dict[int, str]:
     error = json.loads(facts.get("error") or "{}")
-    return {int(span): found for span, found in error.get("spans", {}).items()}
+    return {
+        int(span): fingerprint for span, fingerprint in error.get("spans", {}).items()
+    }
 
 
 def _spans(recorded: str) -> tuple[Span, ...]:

@@ -40,10 +40,10 @@ def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None
       root: The pipeline root.
       pipeline: The pipeline's name; None for any.
     """
-    found = None
+    newest = None
     for decision in _read(root, pipeline):
-        found = decision
-    return found
+        newest = decision
+    return newest
 
 
 def first_check(

@@ -64,15 +64,15 @@ class KubeflowStore(Store):
     """
 
     def __init__(self, address: str):
-        found = _ADDRESS.fullmatch(address.rstrip("/"))
-        if not found:
+        match = _ADDRESS.fullmatch(address.rstrip("/"))
+        if not match:
             raise UserError(
                 "this is no address of a metadata service",
                 received=address,
                 expected="grpc://HOST:PORT, such as grpc://localhost:8080 for "
                 "`kubectl port-forward service/metadata-grpc-service 8080`",
             )
-        config = mlmd.MetadataStoreClientConfig(host=found[1], port=int(found[2]))
+        config = mlmd.MetadataStoreClientConfig(host=match[1], port=int(match[2]))
         config.client_timeout_sec = _SECONDS
         self._address = address
         self.root, self.is_local = None, True  # no leases of `strategos run` in there
@@ -119,16 +119,16 @@ class Translated:
     ) -> mlmd.Context | None:
         """See MetadataStore."""
         name = _CONTEXTS.get(type_name, type_name)
-        found = self._store.get_context_by_type_and_name(name, context_name)
-        return self._contexts([found])[0] if found else None
+        context = self._store.get_context_by_type_and_name(name, context_name)
+        return self._contexts([context])[0] if context else None
 
     def get_contexts_by_execution(self, execution_id: int) -> list[mlmd.Context]:
         """See MetadataStore; one of them stands for the node."""
-        found = self._store.get_contexts_by_execution(execution_id)
-        for each in found:
+        contexts = self._store.get_contexts_by_execution(execution_id)
+        for each in contexts:
             each.type = _OURS.get(each.type, each.type)
         (execution,) = self._store.get_executions_by_id([execution_id])
-        return [*found, mlmd.Context(type="node", name=_node(execution))]
+        return [*contexts, mlmd.Context(type="node", name=_node(execution))]
 
     def get_executions_by_context(self, context_id: int) -> list[mlmd.Execution]:
         """See MetadataStore; only executions of steps."""
@@ -140,13 +140,13 @@ class Translated:
 
     def get_artifacts(self, list_options: Any = None) -> list[mlmd.Artifact]:
         """See MetadataStore."""
-        found = self._store.get_artifacts(list_options=list_options)
-        return [restored(each) for each in found]
+        artifacts = self._store.get_artifacts(list_options=list_options)
+        return [restored(each) for each in artifacts]
 
     def get_artifacts_by_type(self, type_name: str) -> list[mlmd.Artifact]:
         """See MetadataStore."""
-        found = self._store.get_artifacts_by_type(_PREFIX + type_name)
-        return [restored(each) for each in found]
+        artifacts = self._store.get_artifacts_by_type(_PREFIX + type_name)
+        return [restored(each) for each in artifacts]
 
     def get_artifacts_by_id(self, ids: Iterable[int]) -> list[mlmd.Artifact]:
         """See MetadataStore."""
@@ -164,17 +164,17 @@ class Translated:
         """See MetadataStore."""
         return self._store.get_events_by_artifact_ids(ids)
 
-    def _contexts(self, found: Iterable[mlmd.Context]) -> list[mlmd.Context]:
-        found = list(found)
-        for each in found:
+    def _contexts(self, contexts: Iterable[mlmd.Context]) -> list[mlmd.Context]:
+        contexts = list(contexts)
+        for each in contexts:
             each.type = _OURS.get(each.type, each.type)
             if each.type == RUN_CONTEXT:
                 _describe(each, self._steps(each.id))
-        return found
+        return contexts
 
     def _steps(self, context: int) -> list[mlmd.Execution]:
-        found = self._store.get_executions_by_context(context)
-        return [each for each in found if each.type == _STEP]
+        executions = self._store.get_executions_by_context(context)
+        return [each for each in executions if each.type == _STEP]
 
 
 def _describe(run: mlmd.Context, steps: list[mlmd.Execution]) -> None:
@@ -207,36 +207,36 @@ def _node(step: mlmd.Execution) -> str:
     return step.custom_properties["task_name"].string_value
 
 
-def _execution(found: mlmd.Execution) -> mlmd.Execution:
+def _execution(execution: mlmd.Execution) -> mlmd.Execution:
     """Names the type by the node, and makes each input parameter a property."""
     inputs = mlmd.Value()
-    inputs.CopyFrom(found.custom_properties["inputs"])
-    found.type = _node(found)
-    _reduce(found)
+    inputs.CopyFrom(execution.custom_properties["inputs"])
+    execution.type = _node(execution)
+    _reduce(execution)
     for name, value in inputs.struct_value.fields.items():
         kind = value.WhichOneof("kind")
         if kind == "string_value":
-            found.custom_properties[name].string_value = value.string_value
+            execution.custom_properties[name].string_value = value.string_value
         elif kind == "number_value":
-            _put_number(found.custom_properties[name], value.number_value)
-    return found
+            _put_number(execution.custom_properties[name], value.number_value)
+    return execution
 
 
-def restored(found: mlmd.Artifact) -> mlmd.Artifact:
+def restored(artifact: mlmd.Artifact) -> mlmd.Artifact:
     """Restores the name of an artifact's type, and whole numbers, in place."""
-    found.type = found.type.removeprefix(_PREFIX)
-    _reduce(found)
-    for name, value in found.custom_properties.items():
+    artifact.type = artifact.type.removeprefix(_PREFIX)
+    _reduce(artifact)
+    for name, value in artifact.custom_properties.items():
         # A metric may be 1.0, and stays a float.
-        is_metric = found.type == "ModelEvaluation" and name in METRICS
+        is_metric = artifact.type == "ModelEvaluation" and name in METRICS
         if value.WhichOneof("value") == "double_value" and not is_metric:
             _put_number(value, value.double_value)
-    return found
+    return artifact
 
 
-def _reduce(found: mlmd.Artifact | mlmd.Execution) -> None:
+def _reduce(record: mlmd.Artifact | mlmd.Execution) -> None:
     for name in _OWN:
-        found.custom_properties.pop(name, None)
+        record.custom_properties.pop(name, None)
 
 
 def _put_number(value: mlmd.Value, number: float) -> None:

@@ -129,9 +129,9 @@ def is_pushed(store: Store, path: str) -> bool:
     return _by_push(store, path) is not None
 
 
-def to_json(found: Lineage) -> dict[str, Any]:
+def to_json(traced: Lineage) -> dict[str, Any]:
     """A lineage as JSON-able values."""
-    return dataclasses.asdict(found)
+    return dataclasses.asdict(traced)
 
 
 def _by_run(store: Store, run_id: str) -> tuple[mlmd.Artifact | None, str | None]:
@@ -145,9 +145,9 @@ def _by_run(store: Store, run_id: str) -> tuple[mlmd.Artifact | None, str | None
         return None, None
     executions = store.mlmd.get_executions_by_context(context.id)
     outputs = store.outputs_of(execution.id for execution in executions)
-    found = [artifact for made in outputs.values() for artifact in made]
+    artifacts = [artifact for made in outputs.values() for artifact in made]
     for wanted in (_is_pushed, _is_trained):
-        models = [artifact for artifact in found if wanted(artifact)]
+        models = [artifact for artifact in artifacts if wanted(artifact)]
         if models:
             return max(models, key=lambda artifact: artifact.id), run_id
     raise UserError(
@@ -179,11 +179,13 @@ def _by_push(store: Store, model: str) -> mlmd.Artifact | None:
 
 def _by_artifact(store: Store, model: str) -> mlmd.Artifact | None:
     if model.isdecimal():
-        found = store.mlmd.get_artifacts_by_id([int(model)])
+        candidates = store.mlmd.get_artifacts_by_id([int(model)])
     else:
-        found = store.mlmd.get_artifacts_by_uri(model.rstrip("/"))
-        found = found or store.mlmd.get_artifacts_by_uri(os.path.realpath(model))
-    return found[-1] if found else None
+        candidates = store.mlmd.get_artifacts_by_uri(model.rstrip("/"))
+        candidates = candidates or store.mlmd.get_artifacts_by_uri(
+            os.path.realpath(model)
+        )
+    return candidates[-1] if candidates else None
 
 
 def _unknown(store: Store, model: str) -> str:
@@ -222,8 +224,8 @@ class _Graph:
     def __init__(self, store: Store, events: Sequence[mlmd.Event]):
         executions = sorted({event.execution_id for event in events})
         artifacts = sorted({event.artifact_id for event in events})
-        found = store.mlmd.get_executions_by_id(executions) if events else []
-        self._executions = {execution.id: execution for execution in found}
+        records = store.mlmd.get_executions_by_id(executions) if events else []
+        self._executions = {execution.id: execution for execution in records}
         known = store.mlmd.get_artifacts_by_id(artifacts) if events else []
         self._artifacts = {artifact.id: artifact for artifact in known}
         self._producer: dict[int, int] = {}
@@ -254,8 +256,8 @@ class _Graph:
 
     def _needs(self, execution: int) -> list[int]:
         inputs = self._inputs.get(execution, [])
-        found = (self._producer[each] for each in inputs if each in self._producer)
-        return sorted(set(found))
+        producers = (self._producer[each] for each in inputs if each in self._producer)
+        return sorted(set(producers))
 
     def step(self, execution: int, place: dict[str, str], run_id: str) -> LineageStep:
         record = self._executions[execution]

@@ -111,15 +111,15 @@ def _with_copies(listed: list[Version]) -> list[Version]:
       listed: Versions, newest first.
     """
     first: dict[tuple[Any, ...], int] = {}
-    found = []
+    marked = []
     for each in reversed(listed):
         model = (each.run_id, each.model, each.fingerprint)
         if each.run_id and each.fingerprint:
             origin = first.setdefault(model, each.version)
             if not each.artifact and origin != each.version:
                 each = dataclasses.replace(each, rollback_of=origin)
-        found.append(each)
-    return found[::-1]
+        marked.append(each)
+    return marked[::-1]
 
 
 @reads_store
@@ -130,8 +130,8 @@ def in_slot(store: Store, slot: str) -> Version | None:
       store: The root's ML Metadata.
       slot: `pusher.canary`.
     """
-    found = _newest(store, slot)
-    return found and dataclasses.replace(found, slot=CANARY)
+    version = _newest(store, slot)
+    return version and dataclasses.replace(version, slot=CANARY)
 
 
 @reads_store
@@ -143,10 +143,14 @@ def canary(store: Store, destination: str, slot: str | None) -> Version | None:
       destination: `pusher.to`.
       slot: `pusher.canary`.
     """
-    found = in_slot(store, slot) if slot else None
-    if found is None or found.aborted or found.has_model_of(live(store, destination)):
+    version = in_slot(store, slot) if slot else None
+    if (
+        version is None
+        or version.aborted
+        or version.has_model_of(live(store, destination))
+    ):
         return None
-    return found
+    return version
 
 
 @reads_store
@@ -157,8 +161,8 @@ def live(store: Store, destination: str) -> Version | None:
       store: The root's ML Metadata.
       destination: `pusher.to`.
     """
-    found = _newest(store, destination)
-    return found and dataclasses.replace(found, live=True)
+    version = _newest(store, destination)
+    return version and dataclasses.replace(version, live=True)
 
 
 def _newest(store: Store, folder: str) -> Version | None:
@@ -191,15 +195,15 @@ def _pushed(
     store: Store, target: targets.Target, wanted: set[int]
 ) -> dict[int, mlmd.Artifact]:
     """The PushedModel artifacts of versions of a target, as far as there are any."""
-    found: dict[int, mlmd.Artifact] = {}
+    artifacts: dict[int, mlmd.Artifact] = {}
     pushed = newest_pushed(store)
-    while wanted - found.keys() and (artifact := next(pushed, None)):
+    while wanted - artifacts.keys() and (artifact := next(pushed, None)):
         folder, _, name = properties(artifact)["pushed_destination"].rpartition("/")
         version = targets.version_of(name) or 0
-        is_new = version in wanted and version not in found
+        is_new = version in wanted and version not in artifacts
         if is_new and targets.of(folder).uri == target.uri:
-            found[version] = artifact
-    return found
+            artifacts[version] = artifact
+    return artifacts
 
 
 def _with_push(version: Version, artifact: mlmd.Artifact) -> Version:

@@ -161,10 +161,10 @@ def run(store: Store, run_id: str | None = None) -> Run:
     executions.sort(key=lambda execution: execution.id)
     ids = [execution.id for execution in executions]
     outputs = store.outputs_of(ids)
-    found = [artifact for id in ids for artifact in outputs.get(id, [])]
+    artifacts = [artifact for id in ids for artifact in outputs.get(id, [])]
     pipeline = pipelines(store, [context])[context.name]
-    result = _to_run(context, pipeline, found, running(store))
-    summary = _summary(found)
+    result = _to_run(context, pipeline, artifacts, running(store))
+    summary = _summary(artifacts)
     rows = {id: rows_of(outputs.get(id, [])) for id in ids}
     nodes = {}
     for execution in executions:
@@ -175,8 +175,8 @@ def run(store: Store, run_id: str | None = None) -> Run:
     return dataclasses.replace(
         result,
         nodes=tuple(nodes.values()),
-        **facts(found, summary, _gates(found)),
-        warnings=warned.read(properties(context), found, done, summary),
+        **facts(artifacts, summary, _gates(artifacts)),
+        warnings=warned.read(properties(context), artifacts, done, summary),
     )
 
 
@@ -190,11 +190,11 @@ def chosen(listed: Sequence[Run], run_id: str | None) -> Run:
     Raises:
       UserError: None of them has it, or several do.
     """
-    found = [each for each in listed if each.run_id.startswith(run_id or "")]
-    if len(found) == 1 or (found and not run_id):
-        return found[0]
-    names = ", ".join(each.run_id for each in (found or listed)[:3])
-    which = "several ids start with that:" if found else "the last ones are"
+    matching = [each for each in listed if each.run_id.startswith(run_id or "")]
+    if len(matching) == 1 or (matching and not run_id):
+        return matching[0]
+    names = ", ".join(each.run_id for each in (matching or listed)[:3])
+    which = "several ids start with that:" if matching else "the last ones are"
     raise UserError(f"run {run_id}: no such run; {which} {names}.")
 
 
@@ -344,8 +344,8 @@ def _gates(artifacts: Iterable[mlmd.Artifact]) -> tuple[dict[str, Any], ...]:
 
 def _types(artifacts: Iterable[mlmd.Artifact]) -> str | None:
     """The types of columns that ExampleGen inferred."""
-    found = (properties(artifact).get("types") for artifact in artifacts)
-    return next(filter(None, found), None)
+    inferred = (properties(artifact).get("types") for artifact in artifacts)
+    return next(filter(None, inferred), None)
 
 
 def rows_of(outputs: Iterable[mlmd.Artifact]) -> int | None:

@@ -178,9 +178,9 @@ class Store:
         while wanted:
             seen |= wanted
             made_by = set(self.producers_of(wanted).values())
-            found = self._events_of(made_by)
-            events += found
-            inputs = {e.artifact_id for e in found if e.type == mlmd.Event.INPUT}
+            level = self._events_of(made_by)
+            events += level
+            inputs = {e.artifact_id for e in level if e.type == mlmd.Event.INPUT}
             wanted = inputs - seen
         return list({_key(event): event for event in events}.values())
 

@@ -42,8 +42,8 @@ def log_folders(
     for run in reversed(chosen):
         for folder in filter(_has_logs, _folders_of(store, run)):
             writers.setdefault(folder, run.run_id)
-    found = {run: folder for folder, run in reversed(writers.items())}
-    if not found:
+    folders = {run: folder for folder, run in reversed(writers.items())}
+    if not folders:
         which = f"run {chosen[0].run_id}" if run_id and chosen else "the last runs"
         raise UserError(
             f"nothing was logged in {which}",
@@ -51,7 +51,7 @@ def log_folders(
             remedy="Training logs where it is true, which is the default: run "
             "`strategos run` again, with --no-cache if nothing has changed.",
         )
-    return found
+    return folders
 
 
 def command(folders: Mapping[str, str], port: int | None) -> list[str]:

@@ -30,10 +30,10 @@ def of_run(events: Iterable[Mapping[str, Any]]) -> str:
     Args:
       events: The warnings of a run, from its event file.
     """
-    found: dict[str, list[str]] = {}
+    by_node: dict[str, list[str]] = {}
     for event in events:
-        found.setdefault(event.get("node") or "", []).append(str(event["message"]))
-    return json.dumps({node: _abridged(lines) for node, lines in found.items()})
+        by_node.setdefault(event.get("node") or "", []).append(str(event["message"]))
+    return json.dumps({node: _abridged(lines) for node, lines in by_node.items()})
 
 
 def keep(store: Any, execution: int, node: str, messages: Collection[str]) -> None:
@@ -75,18 +75,18 @@ def read(
       finished: Ids of the nodes that are complete or cached.
       summary: The evaluation's `summary.json`, if it can be read.
     """
-    found: dict[tuple[str, str], None] = {}
+    warnings: dict[tuple[str, str], None] = {}
     for artifact in artifacts:
         for node, lines in json.loads(
             properties(artifact).get(PROPERTY) or "{}"
         ).items():
             if node in finished:
-                found |= dict.fromkeys((node, line) for line in lines)
+                warnings |= dict.fromkeys((node, line) for line in lines)
     for node, lines in json.loads(run.get(PROPERTY) or "{}").items():
-        found |= dict.fromkeys((node, line) for line in lines)
+        warnings |= dict.fromkeys((node, line) for line in lines)
     evaluated = _abridged((summary or {}).get(PROPERTY) or ())
-    found |= dict.fromkeys((node_ids.EVALUATOR, line) for line in evaluated)
-    return tuple(found)
+    warnings |= dict.fromkeys((node_ids.EVALUATOR, line) for line in evaluated)
+    return tuple(warnings)
 
 
 def _abridged(messages: Iterable[str]) -> list[str]:

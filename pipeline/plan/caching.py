@@ -201,10 +201,10 @@ def settings_key(config: Config, fingerprints: Fingerprints) -> str:
     settings["run"].pop("root")
     for key, folder in config.pusher.folders.items() if config.pusher else ():
         settings["pusher"][key.rpartition(".")[2]] = _below(config.folder, folder)
-    given = config.runtime_parameters()
-    settings |= given | {
+    parameters = config.runtime_parameters()
+    settings |= parameters | {
         "spans": "",
-        "warm_start": _below(config.folder, str(given["warm_start"])),
+        "warm_start": _below(config.folder, str(parameters["warm_start"])),
     }
     return _key_of(settings, fingerprints)
 

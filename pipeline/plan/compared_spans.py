@@ -67,8 +67,8 @@ def compared_spans(
     }
     if serving:
         try:
-            found = spans.find_spans(serving)
+            serving_spans = spans.find_spans(serving)
         except UserError as error:
             raise error.but(key="gates.skew.serving") from error
-        compared["serving"] = spans.fingerprint(found, memo)
+        compared["serving"] = spans.fingerprint(serving_spans, memo)
     return json.dumps(compared)

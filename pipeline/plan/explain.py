@@ -146,15 +146,15 @@ def distribution(config: Config, choice: Choice, cluster: ClusterSpec) -> Explan
     launched_by = config.trainer.distribution.launched_by
     is_local = launched_by.on_this_host and not cluster.addresses
     shares_cores = choice.kind == "CPU" and is_local
-    found = Explanation(
+    explanation = Explanation(
         choice, config.trainer.batch_size, warning=_shared(choice, shares_cores)
     )
     transformed = _transformed(config)
     if transformed is None:
         command = f"strategos run {filesystems.short(str(config.path))} --to Transform"
-        return dataclasses.replace(found, missing=command)
+        return dataclasses.replace(explanation, missing=command)
     with _local(transformed) as folders:
-        return _measured(found, config, folders, shares_cores)
+        return _measured(explanation, config, folders, shares_cores)
 
 
 @contextlib.contextmanager
@@ -226,12 +226,12 @@ def _transformed(config: Config) -> dict[str, str] | None:
     if run.metadata == "sqlite" and not metadata.sqlite_file(run.root).exists():
         return None
     store = Store(metadata.of(config), root=run.root)
-    found = _last_transform(store, config.name)
+    outputs = _last_transform(store, config.name)
     needed = {"schema", "transform_graph", "transformed_examples"}
-    if not needed <= found.keys():
+    if not needed <= outputs.keys():
         return None
-    exist = all(is_remote(uri) or os.path.isdir(uri) for uri in found.values())
-    return {name: found[name] for name in needed} if exist else None
+    exist = all(is_remote(uri) or os.path.isdir(uri) for uri in outputs.values())
+    return {name: outputs[name] for name in needed} if exist else None
 
 
 @reads_store
@@ -249,10 +249,13 @@ def _last_transform(store: Store, pipeline: str) -> dict[str, str]:
 
 
 def _measured(
-    found: Explanation, config: Config, folders: dict[str, str], shares_cores: bool
+    explanation: Explanation,
+    config: Config,
+    folders: dict[str, str],
+    shares_cores: bool,
 ) -> Explanation:
-    choice, bandwidth = found.choice, config.trainer.distribution.bytes_per_second
-    part = found.batch_per_replica or found.global_batch
+    choice, bandwidth = explanation.choice, config.trainer.distribution.bytes_per_second
+    part = explanation.batch_per_replica or explanation.global_batch
     is_timed = bandwidth and _has_several(choice)
     facts = _build_model(
         {
@@ -260,22 +263,26 @@ def _measured(
             "strategy": choice.name,
             "replicas": choice.replicas or 1,
             "sample": part,
-            "timed": [part, found.global_batch] if is_timed else [],
+            "timed": [part, explanation.global_batch] if is_timed else [],
         }
     )
-    found = dataclasses.replace(found, data=_data(config, facts), model=_model(facts))
-    if not found.model or not bandwidth or not facts["seconds"]:
-        return found
+    explanation = dataclasses.replace(
+        explanation, data=_data(config, facts), model=_model(facts)
+    )
+    if not explanation.model or not bandwidth or not facts["seconds"]:
+        return explanation
     share, alone = facts["seconds"]
     step = step_of(
         choice,
-        found.model,
+        explanation.model,
         bandwidth,
         alone=alone,
         share=share,
         shares_cores=shares_cores,
     )
-    return dataclasses.replace(found, step=step, warning=_slower(step, shares_cores))
+    return dataclasses.replace(
+        explanation, step=step, warning=_slower(step, shares_cores)
+    )
 
 
 def _build_model(request: dict[str, Any]) -> dict[str, Any]:

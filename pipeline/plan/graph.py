@@ -108,8 +108,8 @@ class _Parameters:
 
     def of(self, node: str) -> dict[str, Any]:
         """The keyword arguments of the node with this id."""
-        taken = runtime_parameters.taken_by(node)
-        return {each.argument: self._made[each.name] for each in taken}
+        arguments = runtime_parameters.taken_by(node)
+        return {each.argument: self._made[each.name] for each in arguments}
 
 
 def _span_nodes(
@@ -237,12 +237,12 @@ def _release_nodes(
     data: dict[str, BaseNode],
     model: dict[str, BaseNode],
 ) -> dict[str, BaseNode]:
-    found: dict[str, BaseNode] = {}
+    nodes: dict[str, BaseNode] = {}
     candidate = model["trainer"].outputs["model"]
     examples = data["examples"].outputs["examples"]
     schema = data["schema"].outputs["schema"]
     if config.evaluator:
-        found |= _evaluation_nodes(
+        nodes |= _evaluation_nodes(
             config, fingerprints, parameters, examples, schema, model
         )
     if config.pusher:
@@ -250,18 +250,18 @@ def _release_nodes(
         from strategos.components.pusher.component import Pusher
 
         infra = InfraValidator(model=candidate, examples=examples, schema=schema)
-        blessing = found["evaluator"].outputs["blessing"] if found else None
+        blessing = nodes["evaluator"].outputs["blessing"] if nodes else None
         pusher = Pusher(
             model=candidate,
             model_blessing=blessing,
             infra_blessing=infra.outputs["blessing"],
             examples=examples,
-            evaluation=found["evaluator"].outputs["evaluation"] if found else None,
+            evaluation=nodes["evaluator"].outputs["evaluation"] if nodes else None,
             **_target(config.pusher),
             **parameters.of(node_ids.PUSHER),
         )
-        found |= {"infra": infra, "pusher": pusher}
-    return found
+        nodes |= {"infra": infra, "pusher": pusher}
+    return nodes
 
 
 def _evaluation_nodes(

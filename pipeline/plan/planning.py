@@ -340,13 +340,13 @@ def _of_production(
     if serving and not serving.model:
         _report_unknown(config, serving)
     fresh = not config.run.cache
-    found = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
+    values = {"candidate": key, "baseline": production.baseline(serving, key, fresh)}
     if config.trainer.warm_start == LATEST:
         every = config.trainer.fresh_every
         weights = production.warm_start(store, serving, key, fresh, every)
         _report_warm_start(config, serving, weights)
-        found["warm_start"] = weights
-    return found
+        values["warm_start"] = weights
+    return values
 
 
 def _report_unknown(config: Config, serving: production.Production) -> None:

@@ -62,8 +62,10 @@ def versions(plugins: Iterator[tuple[Registry[Any], str]]) -> str:
     Args:
       plugins: Names with their registries.
     """
-    found = {(each.group, name): each.version(name) for each, name in plugins}
-    return ", ".join(f"{key[1]} {found[key]}" for key in sorted(found) if found[key])
+    by_plugin = {(each.group, name): each.version(name) for each, name in plugins}
+    return ", ".join(
+        f"{key[1]} {by_plugin[key]}" for key in sorted(by_plugin) if by_plugin[key]
+    )
 
 
 def note(config: Config) -> str:

@@ -283,14 +283,14 @@ def aborted(store: ml_metadata.MetadataStore, slot: str) -> list[int]:
       store: ML Metadata.
       slot: `pusher.canary`.
     """
-    found = []
+    models = []
     for artifact in recent.artifacts(store, "PushedModel"):
         properties = artifact.custom_properties
         model = properties[ABORTED].int_value
         pushed = properties["pushed_destination"].string_value
         if model and targets.was_in(pushed, slot):
-            found.append(model)
-    return found
+            models.append(model)
+    return models
 
 
 def model_of(store: ml_metadata.MetadataStore, pushed: int) -> int:
@@ -306,8 +306,8 @@ def model_of(store: ml_metadata.MetadataStore, pushed: int) -> int:
         return 0
     events = store.get_events_by_execution_ids([min(pushes)])
     inputs = [event.artifact_id for event in events if event.type not in _MADE]
-    found = store.get_artifacts_by_id(inputs) if inputs else []
-    return next((each.id for each in found if each.type == "Model"), 0)
+    artifacts = store.get_artifacts_by_id(inputs) if inputs else []
+    return next((each.id for each in artifacts if each.type == "Model"), 0)
 
 
 def push_environment(
@@ -334,12 +334,12 @@ def push_environment(
         return {}
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     who = pusher_of(store, config.name, config.run.root)
-    taken = take_over is None
+    agreed = take_over is None
     for key, folder in pusher.folders.items():
         target = targets.of(folder)
         newest = target.newest()
         about = {} if newest is None else target.manifest(newest)
-        taken = taken or take_over in (about.get(PUSHED_BY) or {}).values()
+        agreed = agreed or take_over in (about.get(PUSHED_BY) or {}).values()
         if _is_begun_anew(store, config, about.get(PUSHED_BY) or {}, who):
             events.emit(
                 "note",
@@ -352,15 +352,15 @@ def push_environment(
             reject_other(folder, about, who["root"], take_over)
         except BadInputError as error:
             raise config.located(error.but(key=key)) from error
-    if not taken:
+    if not agreed:
         message = f"--take-over {take_over} has no effect: no newest version is of it"
         events.emit("note", message=message)
-    found = {PUSHER_VARIABLE: json.dumps(who)}
+    variables = {PUSHER_VARIABLE: json.dumps(who)}
     if pusher.canary:
         models = aborted(store, pusher.canary)
-        return {**found, ABORTED_VARIABLE: json.dumps(models)}
+        return {**variables, ABORTED_VARIABLE: json.dumps(models)}
     newest = pusher.target.newest() or 0
-    return {**found, NEWEST_VARIABLE: str(newest)}
+    return {**variables, NEWEST_VARIABLE: str(newest)}
 
 
 def _is_begun_anew(

@@ -238,8 +238,8 @@ class _Case:
         """The first description that is not "", in the order of the new spans."""
         known = self._facts.previews
         numbers = [number for number, _ in self._new if number in known]
-        found = (describe(each, known[each], self._schedule) for each in numbers)
-        return next(filter(None, found), "")
+        descriptions = (describe(each, known[each], self._schedule) for each in numbers)
+        return next(filter(None, descriptions), "")
 
     def _cron(self) -> str:
         tick = self._tick()
@@ -323,12 +323,12 @@ class _Case:
     @property
     def _failures(self) -> list[RunAttempt]:
         """The failed runs since the last one that came to a verdict, newest first."""
-        found = []
+        failures = []
         for attempt in self._facts.attempts:
             if not attempt.failed:
                 break
-            found.append(attempt)
-        return found
+            failures.append(attempt)
+        return failures
 
     def _failures_described(self) -> str:
         last, *others = self._failures

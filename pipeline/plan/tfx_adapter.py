@@ -249,8 +249,8 @@ def relocate_output(
       output: The output. Properties of artifacts may have URIs too.
       change: Returns the new URI, given an old one; other texts as they are.
     """
-    for found in output.output_artifacts.values():
-        for artifact in found.artifacts:
+    for listed in output.output_artifacts.values():
+        for artifact in listed.artifacts:
             artifact.uri = change(artifact.uri)
             for value in artifact.custom_properties.values():
                 if value.HasField("string_value"):
@@ -259,7 +259,7 @@ def relocate_output(
 
 def artifacts(named: Mapping[str, Sequence[Artifact]]) -> list[Artifact]:
     """All artifacts of an execution's inputs or outputs."""
-    return [artifact for found in named.values() for artifact in found]
+    return [artifact for listed in named.values() for artifact in listed]
 
 
 def execute(spec: Any, execution: ExecutionInfo) -> execution_result_pb2.ExecutorOutput:

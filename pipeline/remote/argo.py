@@ -129,16 +129,16 @@ def last_lines(text: str) -> list[str]:
 
 def _too_new(reason: str) -> str:
     """A remedy, if the driver does not know a setting of the compiled pipeline."""
-    found = _NEW_FIELD.search(reason)
-    setting = _SETTINGS.get(found[1]) if found else None
+    match = _NEW_FIELD.search(reason)
+    setting = _SETTINGS.get(match[1]) if match else None
     older = "This KFP is older than 2.1: remove"
     return f". {older} kubeflow.{setting}, or update KFP." if setting else ""
 
 
 def exit_code(text: str) -> int | None:
     """The exit code of the step's program, which KFP's launcher logs if it fails."""
-    found = re.findall(r"failed to execute component: exit status (\d+)", text)
-    return int(found[-1]) if found else None
+    codes = re.findall(r"failed to execute component: exit status (\d+)", text)
+    return int(codes[-1]) if codes else None
 
 
 def _task(state: str, attempts: list[Json], drivers: list[Json]) -> StepState:
@@ -180,8 +180,8 @@ def _attempts(workflow: Json, name: str, inside: str | None = None) -> list[Json
     """
     nodes = _nodes(workflow)
     named = (node for node in nodes if node.get("displayName") == name)
-    given = (n for n in named if inside is None or n.get("boundaryID") == inside)
-    node = next(given, None)
+    attempts = (n for n in named if inside is None or n.get("boundaryID") == inside)
+    node = next(attempts, None)
     if node is None or node.get("type") != "Retry":
         return [] if node is None else [node]
     children = (n for n in nodes if n.get("id") in (node.get("children") or ()))
@@ -190,8 +190,8 @@ def _attempts(workflow: Json, name: str, inside: str | None = None) -> list[Json
         for child in children
         if (number := _ATTEMPT.search(child.get("displayName", "")))
     }
-    found = [tries[number] for number in sorted(tries)] or [{}]
-    return [*found[:-1], {**found[-1], "phase": node.get("phase")}]
+    in_order = [tries[number] for number in sorted(tries)] or [{}]
+    return [*in_order[:-1], {**in_order[-1], "phase": node.get("phase")}]
 
 
 def _at(part: Json | None, key: str) -> float | None:

@@ -50,7 +50,7 @@ def seconds_first(config: Config) -> str:
       BadInputError: As `fields` does; or the time zone differs from the one time zone
         of all schedules of KFP.
     """
-    found = fields(config)
+    cron_fields = fields(config)
     assert config.schedule is not None and config.kubeflow is not None
     here, there = config.schedule.timezone, config.kubeflow.timezone
     if here != there:
@@ -61,7 +61,7 @@ def seconds_first(config: Config) -> str:
             remedy=f"Write `schedule.cron` in {there}; or start KFP with "
             f"CRON_SCHEDULE_TIMEZONE={here}, and set kubeflow.timezone to it.",
         )
-    return f"0 {found}"
+    return f"0 {cron_fields}"
 
 
 def zoned(config: Config) -> str:
@@ -70,9 +70,9 @@ def zoned(config: Config) -> str:
     Raises:
       BadInputError: As `fields` does.
     """
-    found = fields(config)
+    cron_fields = fields(config)
     assert config.schedule is not None
-    return f"TZ={config.schedule.timezone} {found}"
+    return f"TZ={config.schedule.timezone} {cron_fields}"
 
 
 def next_of_kfp(expression: str, zone: str, now: float) -> float | None:
@@ -97,8 +97,8 @@ def _plain(field: Field, text: str) -> str:
     first, _, rest = text.partition(",")
     if not first.startswith("*"):
         first, rest = "", text
-    found = field.parse(rest) if rest else ()
-    numbers = {_number(each) for each in found}
+    parts = field.parse(rest) if rest else ()
+    numbers = {_number(each) for each in parts}
     if field == Field.DOW:
         numbers = {number % 7 for number in numbers}  # 7 is Sunday, as 0 is
     return ",".join([*([first] if first else []), *map(str, sorted(numbers))])

@@ -47,8 +47,8 @@ _TASK_STATES = {"SUCCEEDED": "complete", "FAILED": "failed", "SKIPPED": "cached"
 
 def endpoint(config: Config, environment: Mapping[str, str]) -> str:
     """The URL of the API; "" if neither the settings nor the environment have it."""
-    given = config.kubeflow.endpoint if config.kubeflow else None
-    return (given or environment.get(ENDPOINT_VARIABLE, "")).rstrip("/")
+    endpoint_of_yaml = config.kubeflow.endpoint if config.kubeflow else None
+    return (endpoint_of_yaml or environment.get(ENDPOINT_VARIABLE, "")).rstrip("/")
 
 
 def connect(config: Config, environment: Mapping[str, str]) -> KubeflowPipelines:
@@ -91,10 +91,10 @@ class KubeflowPipelines:
           BadInputError: The URL leads to no API of KFP, or the namespace is missing.
         """
         try:
-            found = self._api.ask("GET", "/healthz")
+            health = self._api.ask("GET", "/healthz")
         except MissingError as error:
             raise self._api.not_kfp("it answers /healthz with 404") from error
-        if found.get("multi_user") and not self._section.namespace:
+        if health.get("multi_user") and not self._section.namespace:
             raise self._config.problem(
                 "kubeflow.namespace",
                 f"is missing, but {self._api.url} serves several users",
@@ -113,23 +113,23 @@ class KubeflowPipelines:
 
     def run(self, run_id: str) -> RemoteRun:
         """See Service."""
-        found = self._api.ask("GET", f"/runs/{run_id}")
+        record = self._api.ask("GET", f"/runs/{run_id}")
         workflow = self._workflow(run_id)
-        state = _run_state(found, argo.is_terminated(workflow))
+        state = _run_state(record, argo.is_terminated(workflow))
         begun = argo.names(workflow)
-        names = in_order(_nodes(found) or begun)
+        names = in_order(_nodes(record) or begun)
         if begun:
             tasks = {name: argo.task(workflow, name) for name in names}
         else:
-            tasks = {name: _task(found, name) for name in names}
+            tasks = {name: _task(record, name) for name in names}
         return RemoteRun(
             run_id,
             self._config.name,
             state,
             {name: task.within(state) for name, task in tasks.items()},
-            started=unix_seconds(found.get("created_at")) or 0.0,
-            finished=unix_seconds(found.get("finished_at")),
-            message=argo.message(workflow) or _error(found),
+            started=unix_seconds(record.get("created_at")) or 0.0,
+            finished=unix_seconds(record.get("finished_at")),
+            message=argo.message(workflow) or _error(record),
         )
 
     def terminate(self, run_id: str) -> None:
@@ -203,10 +203,10 @@ class KubeflowPipelines:
         """See Service."""
         experiment = self._find_experiment(pipeline)
         query = {"experiment_id": experiment, "page_size": 100, **self._namespace()}
-        found: list[Recurring] = []
+        schedules: list[Recurring] = []
         while experiment:
             page = self._read("/recurringruns", query)
-            found += [
+            schedules += [
                 self._recurring(each)
                 for each in page.get("recurringRuns") or ()
                 if each.get("display_name") == pipeline
@@ -214,7 +214,7 @@ class KubeflowPipelines:
             query["page_token"] = page.get("next_page_token")
             if not query["page_token"]:
                 break
-        return found
+        return schedules
 
     def delete_recurring(self, recurring_id: str) -> None:
         """See Service."""
@@ -222,13 +222,13 @@ class KubeflowPipelines:
         with contextlib.suppress(MissingError):  # deleted by an earlier attempt
             self._retries.call(lambda: self._api.ask("DELETE", path))
 
-    def _recurring(self, found: Json) -> Recurring:
-        trigger = found.get("trigger") or {}
+    def _recurring(self, record: Json) -> Recurring:
+        trigger = record.get("trigger") or {}
         fields = (trigger.get("cron_schedule") or {}).get("cron") or ""
-        is_active = found.get("status") != "DISABLED"
+        is_active = record.get("status") != "DISABLED"
         zone = self._section.timezone
         next_run = cron.next_of_kfp(fields, zone, time.time()) if is_active else None
-        return Recurring(found["recurring_run_id"], fields, is_active, next_run)
+        return Recurring(record["recurring_run_id"], fields, is_active, next_run)
 
     def _job(self, file: Path) -> Json:
         """The fields that runs and recurring runs of a compiled file have in common."""
@@ -245,23 +245,23 @@ class KubeflowPipelines:
 
     def _experiment(self, name: str) -> str:
         """The id of the experiment of a name, which is created if it is missing."""
-        found = self._find_experiment(name)
-        if found:
-            return found
+        experiment = self._find_experiment(name)
+        if experiment:
+            return experiment
         body = {"display_name": name, **self._namespace()}
         try:
             return self._create("/experiments", body)["experiment_id"]
         except ConflictError:  # made by another client meanwhile
-            found = self._find_experiment(name)
-            if not found:
+            experiment = self._find_experiment(name)
+            if not experiment:
                 raise
-            return found
+            return experiment
 
     def _find_experiment(self, name: str) -> str:
         predicate = {"operation": _EQUALS, "key": "display_name", "stringValue": name}
         query = {"filter": json.dumps({"predicates": [predicate]}), **self._namespace()}
-        found = self._read("/experiments", query).get("experiments")
-        return found[0]["experiment_id"] if found else ""
+        experiments = self._read("/experiments", query).get("experiments")
+        return experiments[0]["experiment_id"] if experiments else ""
 
     def _namespace(self) -> dict[str, str]:
         name = self._section.namespace
@@ -301,16 +301,16 @@ def _nodes(run: Json) -> list[str]:
 
 def _task(run: Json, node: str) -> StepState:
     """The state of a step by KFP's API alone, which has no reasons."""
-    for found in (run.get("run_details") or {}).get("task_details") or ():
-        if found.get("display_name") == node:
-            state = _TASK_STATES.get(found.get("state", ""), "running")
-            end = None if state == "running" else unix_seconds(found.get("end_time"))
-            begin = unix_seconds(found.get("start_time"))
+    for detail in (run.get("run_details") or {}).get("task_details") or ():
+        if detail.get("display_name") == node:
+            state = _TASK_STATES.get(detail.get("state", ""), "running")
+            end = None if state == "running" else unix_seconds(detail.get("end_time"))
+            begin = unix_seconds(detail.get("start_time"))
             return StepState(
-                state, begin, end, _error(found), found.get("pod_name") or ""
+                state, begin, end, _error(detail), detail.get("pod_name") or ""
             )
     return StepState()
 
 
-def _error(found: Json) -> str:
-    return (found.get("error") or {}).get("message") or ""
+def _error(record: Json) -> str:
+    return (record.get("error") or {}).get("message") or ""

@@ -80,13 +80,13 @@ class Api:
         if not response.ok or response.is_redirect:
             raise self._rejected(response)
         try:
-            found = response.json() if response.content else {}
+            answer = response.json() if response.content else {}
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            answer = None
+        if not isinstance(answer, dict):
             kind = response.headers.get("Content-Type") or "no JSON"
             raise self.not_kfp(f"it answers with {kind}")
-        return found
+        return answer
 
     def send(
         self, method: str, path: str, body: Json | None = None, query: Any = None
@@ -156,8 +156,8 @@ class Api:
 def _said(response: requests.Response) -> str:
     """The message of an answer, as one line."""
     try:
-        found = response.json()
-        text = found.get("message") or found.get("error_message") or ""
+        body = response.json()
+        text = body.get("message") or body.get("error_message") or ""
     except (ValueError, AttributeError):
         text = response.reason or ""
     return " ".join(str(text).split())[:300]

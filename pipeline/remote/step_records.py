@@ -40,15 +40,15 @@ def add_to(run: runs.Run, root: str) -> runs.Run:
       UserError: This machine cannot read the object store; or no step ran, so that
         nothing leads to the records.
     """
-    found = _read(run, root)
+    records = _read(run, root)
     cached = any(node.state == "cached" for node in run.nodes)
-    if cached and not found.keys() - {node_ids.RESOLVE}:
+    if cached and not records.keys() - {node_ids.RESOLVE}:
         raise UserError(
             "all steps came from the cache of Kubeflow Pipelines, and no earlier run "
             f"with the same data and settings has records below {root}: the metrics "
             "are in the table of that run"
         )
-    return _with(run, found)
+    return _with(run, records)
 
 
 def add_named(run: runs.Run, records: Mapping[str, str], root: str) -> runs.Run:
@@ -67,20 +67,20 @@ def add_named(run: runs.Run, records: Mapping[str, str], root: str) -> runs.Run:
         return json.loads(storage.read(f"{url}/{step_record.FILE}"))
 
     try:
-        found = storage.each(read, records.values())
+        contents = storage.each(read, records.values())
     except OSError as error:
         reason = object_stores.reason(error)
         raise _unreadable(root, reason, "vertex.root") from error
-    return _with(run, dict(zip(records, found, strict=True)))
+    return _with(run, dict(zip(records, contents, strict=True)))
 
 
-def _with(run: runs.Run, found: Mapping[str, Json]) -> runs.Run:
+def _with(run: runs.Run, records: Mapping[str, Json]) -> runs.Run:
     """The run with the facts of its records, by node."""
-    made = {name: _artifacts(record) for name, record in found.items()}
-    artifacts = [each for name in found for each in made[name]]
-    summary = _content(found, "ModelEvaluation")
-    checks = _content(found, "ExampleAnomalies") or {}
-    lines = {name: record["warnings"] for name, record in found.items()}
+    made = {name: _artifacts(record) for name, record in records.items()}
+    artifacts = [each for name in records for each in made[name]]
+    summary = _content(records, "ModelEvaluation")
+    checks = _content(records, "ExampleAnomalies") or {}
+    lines = {name: record["warnings"] for name, record in records.items()}
     kept = {warned.PROPERTY: json.dumps(lines)}
     nodes = tuple(
         dataclasses.replace(each, rows=runs.rows_of(made.get(each.name, ())))
@@ -100,7 +100,7 @@ def _read(run: runs.Run, root: str) -> dict[str, Json]:
     _check(root)
     done = [node.name for node in run.nodes if node.state in _DONE]
     ran = [node.name for node in run.nodes if node.state == "complete"]
-    found: dict[str, Json] = {}
+    by_node: dict[str, Json] = {}
     level = [(run.run_id, name) for name in ran]
     try:
         while level:
@@ -110,13 +110,13 @@ def _read(run: runs.Run, root: str) -> dict[str, Json]:
                 for (_, name), record in zip(level, records, strict=True)
                 if record is not None
             }
-            found |= new
-            level = sorted(_makers(new, base, set(done) - found.keys()))
-            if not level and found.keys() == {node_ids.RESOLVE}:
-                level = _equal_run(base, run.run_id, found[node_ids.RESOLVE], done)
+            by_node |= new
+            level = sorted(_makers(new, base, set(done) - by_node.keys()))
+            if not level and by_node.keys() == {node_ids.RESOLVE}:
+                level = _equal_run(base, run.run_id, by_node[node_ids.RESOLVE], done)
     except OSError as error:
         raise _unreadable(root, object_stores.reason(error)) from error
-    return {name: found[name] for name in done if name in found}
+    return {name: by_node[name] for name in done if name in by_node}
 
 
 def _record(base: str, run_id: str, node: str) -> Json | None:
@@ -147,12 +147,12 @@ def _equal_run(
 def _steps(base: str) -> dict[str, dict[str, float]]:
     """By run and node below a URL, the time of each record in Unix seconds."""
     begin = object_stores.path_of(base)
-    found: dict[str, dict[str, float]] = {}
+    times: dict[str, dict[str, float]] = {}
     for info in storage.objects(base):
         if info.path.endswith(_END):
             run, node = info.path.removeprefix(f"{begin}/").split("/")[:2]
-            found.setdefault(run, {})[node] = info.mtime.timestamp()
-    return found
+            times.setdefault(run, {})[node] = info.mtime.timestamp()
+    return times
 
 
 def history(root: str, pipeline: str, limit: int | None = None) -> list[runs.Run]:
@@ -189,9 +189,9 @@ def _recorded(
         nodes=tuple(runs.NodeRun(*each) for each in states.items()),
         runner="kubeflow",
     )
-    found = {} if ran == [node_ids.RESOLVE] else _read(run, root)
-    kept = [node for node in run.nodes if node.name in {*found, *ran}]
-    run = _with(dataclasses.replace(run, nodes=tuple(kept)), found)
+    records = {} if ran == [node_ids.RESOLVE] else _read(run, root)
+    kept = [node for node in run.nodes if node.name in {*records, *ran}]
+    run = _with(dataclasses.replace(run, nodes=tuple(kept)), records)
     if node_ids.PUSHER in ran:
         outcome = "finished" if run.blessed is None else "blessed"
         return dataclasses.replace(run, outcome=outcome)

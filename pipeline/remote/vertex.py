@@ -129,10 +129,10 @@ class VertexPipelines:
         state = _RUN_STATES.get(job.state, "running")
         spec = json_format.MessageToDict(type(job).pb(job).pipeline_spec)
         names = spec.get("root", {}).get("dag", {}).get("tasks", {})
-        found = {each.task_name: _task(each) for each in job.job_detail.task_details}
+        states = {each.task_name: _task(each) for each in job.job_detail.task_details}
         tasks = {
-            name: found.get(name, StepState())
-            for name in in_order(list(names or found))
+            name: states.get(name, StepState())
+            for name in in_order(list(names or states))
         }
         return RemoteRun(
             run_id,
@@ -200,12 +200,12 @@ class VertexPipelines:
         """See Service."""
         schedules = self._client(api.ScheduleServiceClient)
         request = {"parent": self._parent, "filter": f'display_name="{pipeline}"'}
-        found = self._retries.call(
+        listed = self._retries.call(
             lambda: self._ask(
                 lambda **how: list(schedules.list_schedules(**how)), request
             )
         )
-        return [_recurring(each) for each in found if each.display_name == pipeline]
+        return [_recurring(each) for each in listed if each.display_name == pipeline]
 
     def delete_recurring(self, recurring_id: str) -> None:
         """See Service."""
@@ -249,26 +249,26 @@ class VertexPipelines:
         )
 
 
-def _task(found: api.PipelineTaskDetail) -> StepState:
-    state = _TASK_STATES.get(found.state, "pending")
-    waits = "waits for machines" if found.state == _State.PENDING else ""
-    made = {**found.outputs}.get(step_record.OUTPUT)
+def _task(detail: api.PipelineTaskDetail) -> StepState:
+    state = _TASK_STATES.get(detail.state, "pending")
+    waits = "waits for machines" if detail.state == _State.PENDING else ""
+    made = {**detail.outputs}.get(step_record.OUTPUT)
     records = made.artifacts if made else ()
     return StepState(
         state,
-        _seconds(found.start_time),
-        None if state in ("pending", "running") else _seconds(found.end_time),
-        found.error.message or waits,
-        found.executor_detail.container_detail.main_job,
+        _seconds(detail.start_time),
+        None if state in ("pending", "running") else _seconds(detail.end_time),
+        detail.error.message or waits,
+        detail.executor_detail.container_detail.main_job,
         next((each.uri for each in records), ""),
     )
 
 
-def _recurring(found: api.Schedule) -> Recurring:
-    is_active = found.state == api.Schedule.State.ACTIVE
-    next_run = _seconds(found.next_run_time) if is_active else None
-    name = found.name.rpartition("/")[2]
-    return Recurring(name, found.cron, is_active, next_run)
+def _recurring(schedule: api.Schedule) -> Recurring:
+    is_active = schedule.state == api.Schedule.State.ACTIVE
+    next_run = _seconds(schedule.next_run_time) if is_active else None
+    name = schedule.name.rpartition("/")[2]
+    return Recurring(name, schedule.cron, is_active, next_run)
 
 
 def _seconds(when: datetime.datetime | None) -> float | None:

@@ -70,8 +70,8 @@ def record(
         for artifact in (store.get_artifacts_by_id(ids) if ids else ())
         if artifact.type != _NOT_OURS and _KEY not in artifact.custom_properties
     ]
-    for artifact, found in zip(unknown, _contents(unknown, root), strict=True):
-        artifact.custom_properties[_CONTENT].string_value = json.dumps(found)
+    for artifact, content in zip(unknown, _contents(unknown, root), strict=True):
+        artifact.custom_properties[_CONTENT].string_value = json.dumps(content)
         artifact.custom_properties[_KEY].string_value = key
     if unknown:
         store.put_artifacts(unknown)
@@ -101,9 +101,9 @@ def damaged(
     of_id = {artifact.id: artifact for some in listed for artifact in some}
     recorded = [x for x in of_id.values() if x.state == mlmd.Artifact.LIVE]
     damages = []
-    for artifact, found in zip(recorded, _contents(recorded, root), strict=True):
+    for artifact, content in zip(recorded, _contents(recorded, root), strict=True):
         made = json.loads(artifact.custom_properties[_CONTENT].string_value)
-        if differences := _differences(made, found):
+        if differences := _differences(made, content):
             damages.append(Damage(artifact, differences))
     return damages
 
@@ -122,8 +122,8 @@ def withdraw(store: ml_metadata.MetadataStore, damages: Sequence[Damage]) -> Non
 
 def _context(store: ml_metadata.MetadataStore, key: str) -> int | None:
     """The id of the context of a node's key; None if nothing was recorded for it."""
-    found = store.get_context_by_type_and_name(_KEY, key)
-    return found.id if found else None
+    context = store.get_context_by_type_and_name(_KEY, key)
+    return context.id if context else None
 
 
 def _new_context(store: ml_metadata.MetadataStore, key: str) -> int:
@@ -161,12 +161,12 @@ def _files(uri: str) -> list[str]:
     return sorted(filter(os.path.isfile, paths))  # no dangling links
 
 
-def _differences(recorded: Mapping[str, str], found: Mapping[str, str]) -> str:
-    names = sorted(recorded.keys() | found.keys())
-    differing = [x for x in names if recorded.get(x) != found.get(x)]
+def _differences(recorded: Mapping[str, str], now: Mapping[str, str]) -> str:
+    names = sorted(recorded.keys() | now.keys())
+    differing = [x for x in names if recorded.get(x) != now.get(x)]
     if not differing:
         return ""
-    gone = all(x not in found for x in differing)
+    gone = all(x not in now for x in differing)
     what = abridged([x or "the file" for x in differing], _SHOWN)
     verb = "missing" if gone else "changed"
     return f"{what} {verb} (of {counted(len(names), 'file')})"

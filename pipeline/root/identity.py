@@ -26,16 +26,16 @@ def of(store: ml_metadata.MetadataStore) -> str:
     """
     from ml_metadata.proto import metadata_store_pb2
 
-    found = store.get_contexts_by_type(_TYPE)
-    if not found:
+    contexts = store.get_contexts_by_type(_TYPE)
+    if not contexts:
         kind = store.put_context_type(metadata_store_pb2.ContextType(name=_TYPE))
         name = uuid.uuid4().hex[:12]
         context = metadata_store_pb2.Context(type_id=kind, name=name)
         context.custom_properties[_FORMAT].int_value = FORMAT
         store.put_contexts([context])
-        found = store.get_contexts_by_type(_TYPE)
+        contexts = store.get_contexts_by_type(_TYPE)
     # The first one, should two machines have begun at the same time.
-    return min(found, key=lambda context: context.id).name
+    return min(contexts, key=lambda context: context.id).name
 
 
 def written_format(store: ml_metadata.MetadataStore) -> int:

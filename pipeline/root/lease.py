@@ -218,8 +218,8 @@ def _create(
 
 
 def _newest(store: ml_metadata.MetadataStore, pipeline: str) -> mlmd.Context | None:
-    found = recent.contexts(store, _TYPE)
-    return next((each for each in found if _pipeline(each) == pipeline), None)
+    newest = recent.contexts(store, _TYPE)
+    return next((each for each in newest if _pipeline(each) == pipeline), None)
 
 
 def _has_ended(store: ml_metadata.MetadataStore, context: mlmd.Context) -> bool:

@@ -102,11 +102,11 @@ def initialise(
 
     try:
         reach(config)
-        found = ml_metadata.MetadataStore(config)
+        store = ml_metadata.MetadataStore(config)
     except Exception as error:
         raise unusable(config, error, BadInputError) from error
-    reject_newer(found, config)
-    return found
+    reject_newer(store, config)
+    return store
 
 
 def reject_newer(
@@ -194,7 +194,7 @@ def patiently(
     while True:
         try:
             reach(config)
-            found = connect()
+            connection = connect()
         except (OSError, RuntimeError, ml_metadata.errors.StatusError) as error:
             left = began + seconds - clock()
             if config.HasField("sqlite") or left <= 0:
@@ -209,7 +209,7 @@ def patiently(
         if waited:
             spent = f"{clock() - began:.0f} s"
             events.emit("note", message=f"ML Metadata answers again after {spent}")
-        return found
+        return connection
 
 
 def is_failure(error: BaseException) -> bool:

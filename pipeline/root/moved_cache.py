@@ -78,34 +78,34 @@ def entries(store: ml_metadata.MetadataStore, root: str | Path) -> list[CacheEnt
       root: The root at its new place.
     """
     nodes = _nodes(Path(root))
-    found: dict[str, CacheEntry] = {}
+    by_key: dict[str, CacheEntry] = {}
     for run in itertools.islice(recent.runs(store), _RUNS if nodes else 0):
         for execution in store.get_executions_by_context(run.id):
             contexts = store.get_contexts_by_execution(execution.id)
             by_type = {context.type: context for context in contexts}
             cache, node = by_type.get(_CACHE_CONTEXT), by_type.get("node")
-            if not cache or cache.name in found or not node or node.name not in nodes:
+            if not cache or cache.name in by_key or not node or node.name not in nodes:
                 continue
             entry = _entry(store, execution, cache, nodes[node.name])
             if entry.key(store, entry.parameters) == cache.name:
-                found[cache.name] = entry
-    return list(found.values())
+                by_key[cache.name] = entry
+    return list(by_key.values())
 
 
 def carry_over(
     store: ml_metadata.MetadataStore,
-    found: Sequence[CacheEntry],
+    carried: Sequence[CacheEntry],
     correct: Callable[[str], str],
 ) -> None:
     """Adds the cache keys that follow from the corrected paths.
 
     Args:
       store: ML Metadata, its artifacts corrected.
-      found: From `entries`.
+      carried: From `entries`.
       correct: Corrects the paths in a text.
     """
-    kind = store.get_context_type(_CACHE_CONTEXT).id if found else 0
-    for entry in found:
+    kind = store.get_context_type(_CACHE_CONTEXT).id if carried else 0
+    for entry in carried:
         changed = {}
         for name, value in entry.parameters.items():
             if isinstance(value, str) and correct(value) != value:
@@ -149,11 +149,11 @@ def _nodes(root: Path) -> dict[str, tuple[tuple[bytes, ...], tuple[str, ...]]]:
     """The hashed parts and the outputs of each node, by `PIPELINE.NODE`."""
     from tfx.proto.orchestration import pipeline_pb2
 
-    found: dict[str, tuple[tuple[bytes, ...], tuple[str, ...]]] = {}
+    nodes: dict[str, tuple[tuple[bytes, ...], tuple[str, ...]]] = {}
     for path in sorted((state_folder(root) / "ir").glob("*.pb"), key=_changed):
         ir = pipeline_pb2.Pipeline.FromString(path.read_bytes())
-        found.update(_nodes_of(ir))  # newer ones replace older ones
-    return found
+        nodes.update(_nodes_of(ir))  # newer ones replace older ones
+    return nodes
 
 
 def _nodes_of(

@@ -76,9 +76,9 @@ def follow_if_free(store: ml_metadata.MetadataStore, root: str | Path) -> None:
 def _former(store: ml_metadata.MetadataStore) -> str | None:
     """The path of the root in its last run, from that run's log; None if unknown."""
     for run in recent.runs(store):
-        found = _LOG.fullmatch(run.custom_properties["log"].string_value)
-        if found:
-            return found[1]
+        match = _LOG.fullmatch(run.custom_properties["log"].string_value)
+        if match:
+            return match[1]
     return None
 
 

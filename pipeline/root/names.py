@@ -67,11 +67,11 @@ def remember(config: Config) -> str:
     known, path = _entries(config), _path(config)
     former = _former(config)
     kept = {each: about for each, about in known.items() if each != former}
-    found = {**kept, path: {"name": config.name, "modules": _modules(config)}}
-    if found != known:
+    updated = {**kept, path: {"name": config.name, "modules": _modules(config)}}
+    if updated != known:
         file = _file(config)
         make_state(file.parent)
-        commit.write(file, json.dumps(found, indent=1))
+        commit.write(file, json.dumps(updated, indent=1))
     if former in (None, path):
         return ""
     return (

@@ -55,8 +55,8 @@ def _newest(
     from ml_metadata.metadata_store import ListOptions, OrderByField
 
     order = ListOptions(limit=_PAGE, order_by=OrderByField.ID, is_asc=False)
-    found = page(list_options=order)
-    yield from (each for each in found if each.type == type)
-    if every and len(found) == _PAGE:
-        older = [each for each in of_type(type) if each.id < found[-1].id]
+    newest = page(list_options=order)
+    yield from (each for each in newest if each.type == type)
+    if every and len(newest) == _PAGE:
+        older = [each for each in of_type(type) if each.id < newest[-1].id]
         yield from sorted(older, key=lambda each: each.id, reverse=True)

@@ -89,9 +89,9 @@ def known(
     if not records:
         return Known(static)
     names = sorted({(name, x["folder"]) for x in records for name in x["uses"]})
-    found = dict(zip(names, _digests(names, code), strict=True))
+    digests = dict(zip(names, _digests(names, code), strict=True))
     changed = [
-        [name for name, was in x["uses"].items() if found[name, x["folder"]] != was]
+        [name for name, was in x["uses"].items() if digests[name, x["folder"]] != was]
         for x in records
     ]
     broken = {
@@ -100,7 +100,7 @@ def known(
     for record in reversed(records):
         if record["fingerprint"] not in broken:
             return Known(record["fingerprint"], holds=True)
-    now = [records[-1]["fingerprint"], *(f"{n}\0{d}" for (n, _), d in found.items())]
+    now = [records[-1]["fingerprint"], *(f"{n}\0{d}" for (n, _), d in digests.items())]
     following = _hash("\0".join(now))
     newest = next(filter(None, reversed(changed)))
     return Known(f"{static}-{following}", changed=tuple(newest))
@@ -141,8 +141,8 @@ def record_killed(store: ml_metadata.MetadataStore, path: str) -> None:
 def code_of_run(path: str) -> Code | None:
     """The user's code of a run, by its event file; None of an earlier Strategos."""
     names = [field.name for field in fields(Code)]
-    found = events.recorded(path, CODE)
-    return Code(**{name: found[-1][name] for name in names}) if found else None
+    recorded = events.recorded(path, CODE)
+    return Code(**{name: recorded[-1][name] for name in names}) if recorded else None
 
 
 def _record(
@@ -159,10 +159,10 @@ def _record(
             times.setdefault(name, event["time"])
     written = {_moved(x[WRITTEN], x, code) for x in used if WRITTEN in x}
     names = sorted(times)
-    found = _digests([(name, code.folder) for name in names], code)
+    digests = _digests([(name, code.folder) for name in names], code)
     uses = {
         name: _CHANGED if _is_younger(name, times[name], written, code) else digest
-        for name, digest in zip(names, found, strict=True)
+        for name, digest in zip(names, digests, strict=True)
     }
     made = {"fingerprint": fingerprint, "folder": code.folder, "uses": uses}
     static = fingerprint.partition("-")[0]

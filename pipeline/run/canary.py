@@ -141,17 +141,17 @@ def settle(config: Config, store: Store) -> None:
       store: The root's ML Metadata.
     """
     slot = config.pusher.canary if config.pusher else None
-    found = models.in_slot(store, slot) if slot else None
-    if found is None:
+    version = models.in_slot(store, slot) if slot else None
+    if version is None:
         return
-    if found.aborted:
-        _finish_abort(config, store, found)
+    if version.aborted:
+        _finish_abort(config, store, version)
         return
     live = models.live(store, required(config.pusher).to)
-    if live and found.has_model_of(live):
+    if live and version.has_model_of(live):
         if not live.artifact:
-            _record_promotion(config, store, found, live.version, "")
-        _empty(config, found.version)
+            _record_promotion(config, store, version, live.version, "")
+        _empty(config, version.version)
 
 
 def _waiting(config: Config, store: Store, command: str) -> Version:
@@ -164,12 +164,12 @@ def _waiting(config: Config, store: Store, command: str) -> Version:
             "is not set, so no model is on trial",
             remedy="Set it to a folder, and run the pipeline.",
         )
-    found = models.canary(store, pusher.to, slot)
-    if found is None:
+    version = models.canary(store, pusher.to, slot)
+    if version is None:
         raise BadInputError(
             f"no canary waits in {slot}", key=f"strategos canary {command}"
         )
-    return found
+    return version
 
 
 def _judged(
@@ -187,26 +187,26 @@ def _judged(
         try:
             env = {**worker_process.TENSORFLOW, **_QUIET}
             env |= {FOLDER_VARIABLE: f"{state_folder(config.run.root)}/span-statistics"}
-            found = worker_process.run(_JUDGE, request, name="judge", env=env)
+            result = worker_process.run(_JUDGE, request, name="judge", env=env)
         except UserError as error:
             raise error.but(place=Place(f"span {span.number}")) from error
-    if "at_fault" in found:
-        lines = first(found["at_fault"], _SHOWN)
+    if "at_fault" in result:
+        lines = first(result["at_fault"], _SHOWN)
         raise BadInputError(
             "\n  ".join([f"span {span.number} cannot judge the canary:", *lines]),
             key="gates",
             remedy="Correct the data of the span, or wait for the next one. "
             "--unjudged promotes the canary without.",
         )
-    if failed := summary.faults(found):
+    if failed := summary.faults(result):
         lines = [f"span {span.number}: {line}" for line in first(failed, _SHOWN)]
         heading = f"canary {canary.version} is not promoted:"
         remedy = "Withdraw it: strategos canary abort; or wait for the next span."
-        if found["incomparable"]:
-            lines.append(found["incomparable"])
+        if result["incomparable"]:
+            lines.append(result["incomparable"])
             remedy = "--unjudged promotes it without. Or w" + remedy[1:]
         raise GateStoppedError("\n  ".join([heading, *lines]), remedy=remedy)
-    facts = found["overall"], found["baseline"], found["reason"]
+    facts = result["overall"], result["baseline"], result["reason"]
     return Verdict(span.number, *facts)
 
 
@@ -269,14 +269,14 @@ def _finish_abort(config: Config, store: Store, canary: Version) -> None:
 
 def _runs_of(store: Store, canary: Version) -> list[metadata_store_pb2.Context]:
     """The runs that pushed a canary, or took the push from the cache."""
-    found = {}
+    runs = {}
     if canary.artifact:
         events = store.mlmd.get_events_by_artifact_ids([canary.artifact])
         for execution in {event.execution_id for event in events}:
             for context in store.mlmd.get_contexts_by_execution(execution):
                 if context.type == RUN_CONTEXT:
-                    found[context.id] = context
-    return list(found.values())
+                    runs[context.id] = context
+    return list(runs.values())
 
 
 def _empty(config: Config, version: int) -> None:

@@ -97,11 +97,11 @@ def find(
     ]
     known = {_place(artifact.uri) for artifact in recorded}
     names = [each.name for each in store.mlmd.get_contexts_by_type("pipeline")]
-    for place, found in (
+    for place, leftovers in (
         (tree, _remains(tree, names, known)),
         (local, _state(local, runs)),
     ):
-        for kind, path in found:
+        for kind, path in leftovers:
             if place.touched(path) < before:
                 items.append(Item(kind, path, place.size(path)))
     return items
@@ -157,10 +157,12 @@ def _runs_of_versions(store: Store, serving: Collection[str]) -> set[str]:
         path = properties(artifact)["pushed_destination"]
         folder, name = os.path.split(path)
         if is_remote(path):
-            found = folder not in exists or int(name) in exists[folder]
+            is_there = folder not in exists or int(name) in exists[folder]
         else:
-            found = os.path.exists(path) or folder in away
-        if found or any(os.path.exists(os.path.join(each, name)) for each in serving):
+            is_there = os.path.exists(path) or folder in away
+        if is_there or any(
+            os.path.exists(os.path.join(each, name)) for each in serving
+        ):
             there.append(artifact.id)
     executions = {event.execution_id for event in store.upstream(*there)}
     places = store.contexts_of(executions).values()

@@ -20,14 +20,14 @@ WARM, FRESH = "warm start", "from scratch"
 def trials(
     configs: Mapping[str, Config],
     train: Callable[[Config], Result],
-    found: Callable[[str], Run],
+    record_of: Callable[[str], Run],
 ) -> Result | dict[str, Run]:
     """Trains and evaluates the candidate once with the settings of each variant.
 
     Args:
       configs: Settings by variant.
       train: Runs the pipeline up to the Evaluator.
-      found: The record of a run by its id.
+      record_of: The record of a run by its id.
 
     Returns:
       The runs that evaluated a model, by variant; none if the first one failed, since
@@ -39,7 +39,7 @@ def trials(
         if result.exit_code == ExitCode.INTERRUPTED:
             return result
         if result.exit_code == ExitCode.DONE:
-            done[name] = found(result.run_id)
+            done[name] = record_of(result.run_id)
         elif not done:
             break
     return done

@@ -76,8 +76,8 @@ class Journal:
         facts = {"outcome": outcome, "failed_node": failed_node}
         if error is not None:
             facts["error"] = json.dumps(error.to_json())
-        if found := events.recorded(str(self._plan.events), "warning"):
-            facts[warned.PROPERTY] = warned.of_run(found)
+        if warnings := events.recorded(str(self._plan.events), "warning"):
+            facts[warned.PROPERTY] = warned.of_run(warnings)
         store, context = self._context(wait)
         with metadata.explained(self._plan.connection):
             _fail_running(store, context)

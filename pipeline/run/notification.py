@@ -53,15 +53,15 @@ def _recipients(config: Config) -> Iterator[tuple[str, str, Recipient]]:
     if settings is None:
         return
 
-    def recipient(given: Mapping[str, Any]) -> Recipient:
-        return Recipient(given, config.folder, settings.timeout_seconds)
+    def recipient(options: Mapping[str, Any]) -> Recipient:
+        return Recipient(options, config.folder, settings.timeout_seconds)
 
     if settings.command:
         yield "command", "command", recipient({"command": settings.command})
     if settings.webhook:
         yield "webhook", "webhook", recipient({"template": settings.template})
-    for name, given in settings.plugins.items():
-        yield f"plugins.{name}", name, recipient(given)
+    for name, options in settings.plugins.items():
+        yield f"plugins.{name}", name, recipient(options)
 
 
 def problems(config: Config) -> Iterator[UserError]:
@@ -101,20 +101,20 @@ def _problem_within(
     A thread limits the whole time: a socket's time-out starts again with each byte of
     an answer.
     """
-    found: list[str] = []
+    outcomes: list[str] = []
 
     def send() -> None:
         try:
             sender.send(message, to)
-            found.append("")
+            outcomes.append("")
         except Exception as error:  # the run has ended, however this goes
-            found.append(str(error) or type(error).__name__)
+            outcomes.append(str(error) or type(error).__name__)
 
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
     thread.join(limit + (_GRACE_SECONDS if isinstance(sender, Command) else 0))
-    if found:
-        return found[0]
+    if outcomes:
+        return outcomes[0]
     is_web = isinstance(sender, Webhook)
     who = f"the server of {WEBHOOK_VARIABLE}" if is_web else "the plug-in"
     return f"{who} did not answer within {limit:g}s"

@@ -77,8 +77,8 @@ def record(
     artifact.type_id = _pushed_model(store)
     read = _describe(store, origin, artifact)
     version = path.rpartition("/")[2]
-    given = {"pushed": 1, "pushed_destination": path, "pushed_version": version}
-    for key, value in (given | dict(facts)).items():
+    properties = {"pushed": 1, "pushed_destination": path, "pushed_version": version}
+    for key, value in (properties | dict(facts)).items():
         field = "int_value" if isinstance(value, int) else "string_value"
         setattr(artifact.custom_properties[key], field, value)
     type_id = store.put_execution_type(mlmd.ExecutionType(name=kind))

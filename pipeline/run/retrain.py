@@ -131,7 +131,7 @@ def to_json(decision: RetrainingDecision) -> dict[str, Any]:
 def _history(
     config: Config,
     connection: metadata_store_pb2.ConnectionConfig,
-    found: Sequence[Span],
+    spans: Sequence[Span],
 ) -> dict[str, Any]:
     """The attempts, the last push, and previews of spans; none if nothing has run."""
     from strategos.pipeline.history import attempts
@@ -152,7 +152,7 @@ def _history(
         **settings,
         "attempts": attempts.attempts(store, config.name, target),
         "push": push,
-        "previews": _previews(config, store, push, found),
+        "previews": _previews(config, store, push, spans),
         "canary": _canary(config, store),
     }
 
@@ -170,7 +170,7 @@ def _canary(config: Config, store: Store) -> tuple[int, float] | None:
 
 
 def _previews(
-    config: Config, store: Store, push: Push | None, found: Sequence[Span]
+    config: Config, store: Store, push: Push | None, spans: Sequence[Span]
 ) -> dict[int, Preview]:
     """Measurements of new spans, if the schedule asks for any."""
     from strategos.pipeline.history import models
@@ -184,4 +184,4 @@ def _previews(
         return {}
     seen = [number for number, _ in live.spans or push.spans]
     model = span_measurements.ModelInProduction(live.path, seen, live.metrics)
-    return span_measurements.measure(config, found, model)
+    return span_measurements.measure(config, spans, model)

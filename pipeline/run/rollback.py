@@ -76,13 +76,13 @@ def _choose(versions: Sequence[Version], wanted: int | None, to: str) -> Version
                 remedy=f"Name another version: {later}." if later else "",
             )
         return earlier[0]
-    found = [each for each in versions if each.version == wanted]
-    if not found or found[0] not in others:
+    matching = [each for each in versions if each.version == wanted]
+    if not matching or matching[0] not in others:
         known = ", ".join(str(each.version) for each in others) or "none"
         raise BadInputError(
-            "this version is live already" if found else f"{to} has no such version",
+            "this version is live already" if matching else f"{to} has no such version",
             key="strategos rollback",
             received=str(wanted),
             expected=known,
         )
-    return found[0]
+    return matching[0]

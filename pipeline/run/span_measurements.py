@@ -43,7 +43,7 @@ class ModelInProduction:
 
 
 def measure(
-    config: Config, found: Sequence[Span], model: ModelInProduction
+    config: Config, spans: Sequence[Span], model: ModelInProduction
 ) -> dict[int, Preview]:
     """Measures the spans newer than all spans of the model in production, by number.
 
@@ -52,17 +52,17 @@ def measure(
 
     Args:
       config: The effective settings.
-      found: All spans, ascending by number.
+      spans: All spans, ascending by number.
       model: The model in production.
     """
     schedule = config.schedule
     if schedule is None or not (schedule.drift or schedule.metrics):
         return {}
-    known = [span for span in found if span.number in model.spans]
+    known = [span for span in spans if span.number in model.spans]
     reference = known[-1] if known and schedule.drift else None
     return {
         span.number: _preview(config, span, reference, model)
-        for span in found
+        for span in spans
         if span.number > max(model.spans, default=-1)
     }
 
@@ -117,8 +117,10 @@ def _request(
 def _measured(request: Mapping[str, Any], kept: Path) -> dict[str, Any]:
     env = {**worker_process.TENSORFLOW, **_QUIET, FOLDER_VARIABLE: str(kept)}
     with tempfile.TemporaryDirectory() as folder:
-        asked = {**request, "folder": folder}
+        request_in_folder = {**request, "folder": folder}
         try:
-            return worker_process.run(_WORKER, asked, name="preview", env=env)
+            return worker_process.run(
+                _WORKER, request_in_folder, name="preview", env=env
+            )
         except UserError as error:
             return {"problem": error.headline}

@@ -182,8 +182,8 @@ def _launch(
 def _warnings(node: str, start: int) -> list[str]:
     """The warnings of a node in the event file, from a byte on."""
     path = events.sink_path()
-    found = events.recorded(path, "warning", start) if path else []
-    return [str(each["message"]) for each in found if each.get("node") == node]
+    recorded = events.recorded(path, "warning", start) if path else []
+    return [str(each["message"]) for each in recorded if each.get("node") == node]
 
 
 def _reject_lost_history(store: Any, node: Any, root: str) -> None:
@@ -238,11 +238,11 @@ def _described(error: BaseException, connection: Any, disk: str) -> UserError:
         return unusable(connection, error)
     output = getattr(error, "executor_output", None)  # of TFX's Launcher
     if output is not None:
-        found = read_result(output.execution_result)
+        problem = read_result(output.execution_result)
     elif isinstance(error, UserError):
         return error
     else:
-        found = described(error)
-    if full_disk.is_reported(str(found)) and not filesystems.is_remote(disk):
-        return PassingError(full_disk.message(str(found), disk))
-    return found
+        problem = described(error)
+    if full_disk.is_reported(str(problem)) and not filesystems.is_remote(disk):
+        return PassingError(full_disk.message(str(problem), disk))
+    return problem

@@ -57,12 +57,12 @@ class MemoryWatch:
         while not self._over.wait(_LOOK_SECONDS):
             server = self._state and client.process_of(self._state)
             others = [server] if server else []
-            taken = taken_by_family(self._limit, others)
-            if sum(taken.values()) > self._limit:
+            used = taken_by_family(self._limit, others)
+            if sum(used.values()) > self._limit:
                 if server:
                     client.end(server)
                     continue
-                self.error = _error(taken, self._limit)
+                self.error = _error(used, self._limit)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 return
@@ -79,13 +79,13 @@ def taken_by_family(enough: float = 0.0, others: Sequence[int] = ()) -> dict[int
     this = psutil.Process()
     pids = [each.pid for each in (this, *this.children(recursive=True))]
     pids += set(others).difference(pids)
-    taken = {pid: _kilobytes(pid, "status", "RssAnon", "RssShmem") for pid in pids}
-    if sum(taken.values()) > enough:
-        taken = {
+    used = {pid: _kilobytes(pid, "status", "RssAnon", "RssShmem") for pid in pids}
+    if sum(used.values()) > enough:
+        used = {
             pid: _kilobytes(pid, "smaps_rollup", "Pss_Anon", "Pss_Shmem")
             for pid in pids
         }
-    return taken
+    return used
 
 
 def _kilobytes(pid: int, file: str, *names: str) -> int:
@@ -93,20 +93,20 @@ def _kilobytes(pid: int, file: str, *names: str) -> int:
 
     psutil does not split proportional shares (Pss) by kind of page.
     """
-    found = 0
+    total = 0
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
             name, _, value = line.partition(":")
             if name in names:
-                found += int(value.split()[0]) * 1024
-    return found
+                total += int(value.split()[0]) * 1024
+    return total
 
 
-def _error(taken: dict[int, int], limit: float) -> UserError:
-    together, largest = sum(taken.values()), max(taken.values())
+def _error(used: dict[int, int], limit: float) -> UserError:
+    together, largest = sum(used.values()), max(used.values())
     return UserError(
         f"the processes of the run take {data_size(together)} of memory together, the "
-        f"largest of {len(taken)} takes {data_size(largest)}; {data_size(limit)} are "
+        f"largest of {len(used)} takes {data_size(largest)}; {data_size(limit)} are "
         "allowed",
         key="run.memory",
         remedy="Use smaller batches (`trainer.batch_size`), fewer "

@@ -18,43 +18,47 @@ from strategos.pipeline.plan.explain import (
 from strategos.pipeline.view import terminal
 
 
-def show(found: Explanation, to: Console | None = None) -> None:
+def show(explanation: Explanation, to: Console | None = None) -> None:
     """Prints an explanation, one labelled line per fact.
 
     Args:
-      found: The explanation.
+      explanation: The explanation.
       to: Where to print; standard output by default.
     """
     to = to or terminal.console()
-    for label, text in _lines(found):
+    for label, text in _lines(explanation):
         style = "yellow" if label == "warning" else ""
         line = Text.assemble("  ", (f"{label:11}", "dim"), (text, style))
         to.print(line, soft_wrap=True)
 
 
-def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
+def _lines(explanation: Explanation) -> Iterator[tuple[str, str]]:
     """Yields labels and texts."""
-    choice = found.choice
+    choice = explanation.choice
     yield "strategy", f"{choice.name}: {choice.reason}"
     yield "replicas", _replicas(choice)
-    part = found.batch_per_replica
-    each = "" if part in (None, found.global_batch) else f", {part:,} on each replica"
+    part = explanation.batch_per_replica
+    each = (
+        ""
+        if part in (None, explanation.global_batch)
+        else f", {part:,} on each replica"
+    )
     if not choice.is_synchronous and choice.workers > 1:
         each += ", a separate batch for each worker"
-    yield "batch", f"{found.global_batch:,} rows a step{each}"
-    if found.data:
-        yield "data", _data_text(found.data, found.global_batch)
-    if found.model:
-        yield "model", _model_text(found.model)
-    elif found.data:
+    yield "batch", f"{explanation.global_batch:,} rows a step{each}"
+    if explanation.data:
+        yield "data", _data_text(explanation.data, explanation.global_batch)
+    if explanation.model:
+        yield "model", _model_text(explanation.model)
+    elif explanation.data:
         yield "model", "unknown: `run_fn(fn_args)` builds it"
-    if found.step:
-        yield "step", _step_text(found.step, choice)
-    if found.missing:
+    if explanation.step:
+        yield "step", _step_text(explanation.step, choice)
+    if explanation.missing:
         yield "unknown", "data and model: Transform has not run here yet. Run:"
-        yield "", found.missing
-    if found.warning:
-        yield "warning", found.warning
+        yield "", explanation.missing
+    if explanation.warning:
+        yield "warning", explanation.warning
 
 
 def _replicas(choice: Choice) -> str:

@@ -25,28 +25,30 @@ _VERDICTS = {"ModelBlessing", "ModelEvaluation", "InfraBlessing"}
 _Facts = Mapping[str, Any]
 
 
-def show(found: Lineage, console: Console | None = None) -> None:
+def show(lineage: Lineage, console: Console | None = None) -> None:
     """Prints a lineage.
 
     Args:
-      found: The lineage.
+      lineage: The lineage.
       console: Where to print; standard output by default.
     """
     console = console or terminal.console()
-    terminal.show(console, render(found))
+    terminal.show(console, render(lineage))
 
 
-def render(found: Lineage) -> Tree:
+def render(lineage: Lineage) -> Tree:
     """Converts a lineage to a tree that contains each step once."""
     # To be copied: never broken into lines.
-    root = Text(filesystems.short(found.model), "bold", no_wrap=True, overflow="ignore")
-    made = "pushed" if found.version else "made"
-    about = f"{made} {terminal.moment(found.made_at)} by {found.pipeline}"
-    root.append(f"\n{about}, run {found.run_id}", style="not bold dim")
+    root = Text(
+        filesystems.short(lineage.model), "bold", no_wrap=True, overflow="ignore"
+    )
+    made = "pushed" if lineage.version else "made"
+    about = f"{made} {terminal.moment(lineage.made_at)} by {lineage.pipeline}"
+    root.append(f"\n{about}, run {lineage.run_id}", style="not bold dim")
     tree = Tree(root, guide_style="dim")
-    steps = {step.execution: step for step in found.steps}
-    if found.steps:
-        _grow(tree, steps.pop(found.steps[-1].execution), steps)
+    steps = {step.execution: step for step in lineage.steps}
+    if lineage.steps:
+        _grow(tree, steps.pop(lineage.steps[-1].execution), steps)
     return tree
 
 

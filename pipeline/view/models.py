@@ -61,10 +61,10 @@ def _fitting(
     """The first of `names` that fit beside `columns` and the run."""
     room = width - _ORIGIN_WIDTH
     room -= sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items())
-    taken = itertools.accumulate(
+    widths = itertools.accumulate(
         max(len(name), terminal.NUMBER_WIDTH) + 2 for name in names
     )
-    return names[: sum(end <= room for end in taken)]
+    return names[: sum(end <= room for end in widths)]
 
 
 def _state(version: Version) -> Text | str:

@@ -149,11 +149,11 @@ def _fitting(
     metrics: Sequence[str], columns: Mapping[str, Sequence[str]], width: int
 ) -> list[str]:
     """The first of `metrics` that fit beside `columns` and leave room for a remark."""
-    taken = 3 + sum(max(map(len, (k, *v))) + 2 for k, v in columns.items())
+    used = 3 + sum(max(map(len, (k, *v))) + 2 for k, v in columns.items())
     fitting = []
     for name in metrics[: max(1, width // 20 - 3)]:
-        taken += max(len(name), terminal.NUMBER_WIDTH) + 2
-        if taken + _REMARK_WIDTH <= width:
+        used += max(len(name), terminal.NUMBER_WIDTH) + 2
+        if used + _REMARK_WIDTH <= width:
             fitting.append(name)
     return fitting
 
@@ -283,13 +283,13 @@ def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
         for bound in summary["bounds"]
         if bound.get("skipped") == verdicts.FEW_EXAMPLES
     }
-    found = []
+    ranked = []
     for piece in summary["slices"]:
         name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
         if value is not None and name not in small and piece["examples"] >= _FEW_ROWS:
-            found.append((-badness(metric, value), name, piece))
+            ranked.append((-badness(metric, value), name, piece))
     return [
-        (name, piece) for _, name, piece in sorted(found, key=lambda each: each[:2])
+        (name, piece) for _, name, piece in sorted(ranked, key=lambda each: each[:2])
     ]
 
 

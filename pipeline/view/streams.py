@@ -34,7 +34,7 @@ class _Recorded(io.FileIO):
 
 def prepare() -> None:
     """Replaces closed streams, and escapes characters that the locale cannot encode."""
-    given = sys.stdout
+    stream = sys.stdout
     if type(sys.stderr) is io.TextIOWrapper:
         raw = io.BufferedWriter(_Recorded(sys.stderr.fileno(), "w", closefd=False))
         sys.stderr = io.TextIOWrapper(
@@ -43,18 +43,18 @@ def prepare() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `>&-` in a shell
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    if type(given) is not io.TextIOWrapper:  # closed or captured
+    if type(stream) is not io.TextIOWrapper:  # closed or captured
         return
     with contextlib.suppress(OSError):  # reported with the first write of ours
-        given.flush()  # its buffer comes first
-    recorded: Any = _Recorded(given.fileno(), "w", closefd=False)
-    is_buffered = isinstance(given.buffer, io.BufferedWriter)
+        stream.flush()  # its buffer comes first
+    recorded: Any = _Recorded(stream.fileno(), "w", closefd=False)
+    is_buffered = isinstance(stream.buffer, io.BufferedWriter)
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(recorded) if is_buffered else recorded,
-        encoding=given.encoding,
+        encoding=stream.encoding,
         errors="backslashreplace",  # as on stderr: a locale without `ö` is no failure
-        line_buffering=given.line_buffering,
-        write_through=given.write_through,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
     )
 
 

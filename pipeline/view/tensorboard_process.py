@@ -24,12 +24,12 @@ from strategos.pipeline.view import quiet
 class _EntryPoint:
     """An entry point with the method by which `pkg_resources` loads it."""
 
-    def __init__(self, found: metadata.EntryPoint):
-        self.resolve = found.load
+    def __init__(self, entry: metadata.EntryPoint):
+        self.resolve = entry.load
 
 
 def _iter_entry_points(group: str) -> list[_EntryPoint]:
-    return [_EntryPoint(found) for found in metadata.entry_points(group=group)]
+    return [_EntryPoint(entry) for entry in metadata.entry_points(group=group)]
 
 
 def provide_pkg_resources() -> None:

@@ -27,14 +27,14 @@ class Parser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._intermixed = True  # the next method calls this one
         try:
-            found, rest = self.parse_known_intermixed_args(args, namespace)
+            parsed, rest = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
         first, *more = (each.dest for each in words)
-        lone = first == "pipeline" and more and getattr(found, more[0]) is None
-        if lone and not found.pipeline.endswith((".yaml", ".yml")):
+        lone = first == "pipeline" and more and getattr(parsed, more[0]) is None
+        if lone and not parsed.pipeline.endswith((".yaml", ".yml")):
             return self.parse_known_args([MAIN_FILE, *(args or ())], namespace)
-        return found, rest
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2; suggests a meaning of an unknown word."""

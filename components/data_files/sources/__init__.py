@@ -40,9 +40,9 @@ def name_of(path: str) -> str | None:
       path: Path, URL or pattern of files.
     """
     for names in (SOURCES.own, SOURCES):  # no other package is looked for, if possible
-        found = [name for name in names if path.endswith(f".{name}")]
-        if found:
-            return max(found, key=len)
+        suffixes = [name for name in names if path.endswith(f".{name}")]
+        if suffixes:
+            return max(suffixes, key=len)
     return None
 
 

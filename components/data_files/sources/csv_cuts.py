@@ -48,7 +48,7 @@ def starts(path: str, size: int) -> list[int]:
       path: An uncompressed file.
       size: Bytes; a remainder below this goes to the last part.
     """
-    found = [0]
+    starts_of_rows = [0]
     with storage.open_binary(path) as file:
         # On Cloud Storage, to seek the end of an object is an error.
         (end,) = (each.size for each in storage.statuses([path]))
@@ -56,9 +56,9 @@ def starts(path: str, size: int) -> list[int]:
             file.seek(start - 1)
             while file.read(1) == b'"':
                 start += 1
-            if found[-1] < start < end:
-                found.append(start)
-    return found
+            if starts_of_rows[-1] < start < end:
+                starts_of_rows.append(start)
+    return starts_of_rows
 
 
 def scan(path: str, part: Part) -> Scan:
@@ -78,14 +78,14 @@ def scan(path: str, part: Part) -> Scan:
     stop = len(data) if part.stop is None else before + part.stop - part.start
     quotes = np.flatnonzero(data[:stop] == _QUOTE)
     may_open = _may_open(data, quotes, at_start=not part.start)
-    found = []
+    rows_of_states = []
     for quoted, toggles in enumerate(_toggles(quotes, may_open)):
         # Behind the last byte begins the next part.
         first, last = _row_ends(data, stop - 1, toggles, bool(quoted))
         offset = part.start - before + 1
         rows = (end if end is None else end + offset for end in (first, last))
-        found.append((bool((len(toggles) + quoted) % 2), *rows))
-    return Scan(*zip(*found, strict=True))
+        rows_of_states.append((bool((len(toggles) + quoted) % 2), *rows))
+    return Scan(*zip(*rows_of_states, strict=True))
 
 
 def cut(scans: Sequence[Scan]) -> list[Part]:
@@ -95,11 +95,11 @@ def cut(scans: Sequence[Scan]) -> list[Part]:
       scans: Scans of all parts of the file, in order.
     """
     bounds, quoted = [0], False
-    for number, found in enumerate(scans):
-        row = found.first_row[quoted]
+    for number, result in enumerate(scans):
+        row = result.first_row[quoted]
         if number and row is not None:
             bounds.append(row)
-        quoted = found.ends_quoted[quoted]
+        quoted = result.ends_quoted[quoted]
     return list(map(Part, bounds, [*bounds[1:], None]))
 
 
@@ -110,10 +110,10 @@ def open_row(scans: Sequence[Scan]) -> int | None:
       scans: Scans of all parts of a file, in order.
     """
     quoted, row = False, 0
-    for found in scans:
-        begun = found.last_row[quoted]
+    for result in scans:
+        begun = result.last_row[quoted]
         row = row if begun is None else begun
-        quoted = found.ends_quoted[quoted]
+        quoted = result.ends_quoted[quoted]
     return row if quoted else None
 
 
@@ -173,11 +173,11 @@ def _may_open(data: np.ndarray, quotes: np.ndarray, at_start: bool) -> np.ndarra
     import numpy as np
 
     previous = data[np.maximum(quotes - 1, 0)]
-    found = (previous == _COMMA) | (previous == _LF) | (previous == _CR)
+    opens = (previous == _COMMA) | (previous == _LF) | (previous == _CR)
     if at_start and len(quotes):
         first = len(_BOM) if data[:3].tobytes() == _BOM else 0
-        found[0] |= quotes[0] == first
-    return found
+        opens[0] |= quotes[0] == first
+    return opens
 
 
 def _toggles(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[np.ndarray]:
@@ -205,15 +205,15 @@ def _toggles_one_by_one(
 ) -> np.ndarray:
     import numpy as np
 
-    found: list[int] = []
+    toggles: list[int] = []
     last = -2
     for index, (quote, may) in enumerate(_pairs(quotes, may_open)):
         if quoted or may or last == quote - 1:
             quoted, last = not quoted, quote
-            found.append(quote)
+            toggles.append(quote)
             if last_text[(index + 1 + quoted) % 2] <= index:
-                return np.append(np.array(found, np.int64), quotes[index + 1 :])
-    return np.array(found, np.int64)
+                return np.append(np.array(toggles, np.int64), quotes[index + 1 :])
+    return np.array(toggles, np.int64)
 
 
 def _pairs(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[tuple[int, bool]]:
@@ -227,5 +227,5 @@ def _last(flags: np.ndarray, parity: int) -> int:
     """The last even (parity 0) or odd index of a true flag, or -1."""
     import numpy as np
 
-    found = np.flatnonzero(flags[parity::2])
-    return 2 * int(found[-1]) + parity if len(found) else -1
+    places = np.flatnonzero(flags[parity::2])
+    return 2 * int(places[-1]) + parity if len(places) else -1

@@ -293,12 +293,12 @@ def _check_separator(path: str, header: Sequence[str]) -> None:
             f"{path}: line 1 is a comment, `{header[0][:100]}`. Remove the line: the "
             "header comes first."
         )
-    found = [sign for sign in ";\t|" if len(header) == 1 and sign in header[0]]
-    if found:
+    signs = [sign for sign in ";\t|" if len(header) == 1 and sign in header[0]]
+    if signs:
         raise UserError(
             f"{path}: the header is one column, `{header[0][:100]}`. Fields are "
-            f"separated by commas, not by {found[0]!r}: write the file again, in "
-            f"pandas by `pandas.read_csv(path, sep={found[0]!r}).to_csv(path, "
+            f"separated by commas, not by {signs[0]!r}: write the file again, in "
+            f"pandas by `pandas.read_csv(path, sep={signs[0]!r}).to_csv(path, "
             "index=False)`."
         )
 

@@ -33,8 +33,8 @@ class ParquetSource(Source):
         self.path = path
         with self._open() as file:
             self.declare(file.schema_arrow)
-            found = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-            self._groups = [(each.num_rows, each.total_byte_size) for each in found]
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            self._groups = [(each.num_rows, each.total_byte_size) for each in groups]
             self.suspects = _suspects(file)
         # Arrow reads such columns of one row group at a time only.
         self._by_group = any(map(_has_nested_dictionary, self.types.values()))
@@ -53,12 +53,12 @@ class ParquetSource(Source):
 
     def parts(self, size: int) -> list[Part]:
         """See `Source`: ranges of row groups."""
-        starts, taken = [0], 0
+        starts, filled = [0], 0
         for group, (_, group_size) in enumerate(self._groups):
-            if taken and taken + group_size > size:
+            if filled and filled + group_size > size:
                 starts.append(group)
-                taken = 0
-            taken += group_size
+                filled = 0
+            filled += group_size
         return list(map(Part, starts, [*starts[1:], None]))
 
     def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -135,15 +135,15 @@ def _suspects(file: pyarrow.parquet.ParquetFile) -> frozenset[str]:
     from strategos.components.data_files.values import whole_numbers
 
     metadata, names = file.metadata, frozenset(file.schema_arrow.names)
-    found = set()
+    suspects = set()
     for index in range(metadata.num_columns):
         leaf = metadata.schema.column(index)
         if leaf.physical_type == "DOUBLE" or leaf.logical_type.type == "DECIMAL":
             groups = map(metadata.row_group, range(metadata.num_row_groups))
             bounds = (group.column(index).statistics for group in groups)
             if any(map(whole_numbers.may_be_changed, bounds)):
-                found.add(_column_of(leaf.path, names))
-    return frozenset(found)
+                suspects.add(_column_of(leaf.path, names))
+    return frozenset(suspects)
 
 
 def _column_of(leaf: str, names: frozenset[str]) -> str:
@@ -155,11 +155,11 @@ def _column_of(leaf: str, names: frozenset[str]) -> str:
 
 def _other(head: bytes) -> str:
     """Describes a file that does not begin as Parquet does, with the remedy."""
-    found = formats.identify(head)
-    if not found and head and b"\0" not in head and b"\n" in head:
-        found = ("text", "If it is CSV, let its name end in .csv")
-    if found:
-        return f"it is {found[0]}. {found[1]}."
+    format = formats.identify(head)
+    if not format and head and b"\0" not in head and b"\n" in head:
+        format = ("text", "If it is CSV, let its name end in .csv")
+    if format:
+        return f"it is {format[0]}. {format[1]}."
     if not head:
         return "it is empty. Remove the file, or put the data there."
     return "it does not begin as a Parquet file does. Write or copy it again."

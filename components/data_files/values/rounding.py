@@ -58,11 +58,11 @@ class RoundingWatch:
         if any(abs(bound or 0) >= ALL_WHOLE for bound in bounds):
             wanted.append((self._changes, self.changed, _changed))
         wanted.append((self._shortenings, self.shortened, _shortened))
-        for columns, found, first in wanted:
+        for columns, shortened, first in wanted:
             if name in columns:
                 index = first(values, numbers.to_numpy(zero_copy_only=False))
                 if index is not None:
-                    found[name] = row_of(index), str(values[index].as_py()).strip()
+                    shortened[name] = row_of(index), str(values[index].as_py()).strip()
 
 
 def _changed(values: pa.Array, doubles: np.ndarray) -> int | None:

@@ -141,5 +141,5 @@ def _each_once(column: pa.Array, spell: Callable[[Any], bytes]) -> pa.BinaryArra
 
 
 def _matches(values: pa.Array, pattern: str) -> np.ndarray:
-    found = pc.fill_null(pc.match_substring_regex(values, pattern), False)
-    return found.to_numpy(zero_copy_only=False)
+    mask = pc.fill_null(pc.match_substring_regex(values, pattern), False)
+    return mask.to_numpy(zero_copy_only=False)

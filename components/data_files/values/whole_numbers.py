@@ -60,13 +60,13 @@ class WholeNumbers:
         """
         if not self.whole:
             return
-        found = numbers.drop_null().to_numpy(zero_copy_only=False)
+        whole = numbers.drop_null().to_numpy(zero_copy_only=False)
         if types.is_integer(numbers.type):
-            self.changed |= _changes_integers(found)
+            self.changed |= _changes_integers(whole)
             return
         with np.errstate(over="ignore", invalid="ignore"):
-            self.changed |= bool((found.astype(np.float32) != found).any())
-            self.whole = bool(((np.floor(found) == found) & np.isfinite(found)).all())
+            self.changed |= bool((whole.astype(np.float32) != whole).any())
+            self.whole = bool(((np.floor(whole) == whole) & np.isfinite(whole)).all())
         if self.whole:
             large = pc.greater_equal(pc.abs(numbers), _HALVES)
             self._see_exactly(

@@ -77,7 +77,7 @@ def _add_metric(
 
 
 def _thresholds(limits: Mapping[str, Any]) -> list[config_pb2.MetricThreshold]:
-    found = []
+    thresholds = []
     low, high = limits.get("at_least"), limits.get("at_most")
     if low is not None or high is not None:
         threshold = config_pb2.MetricThreshold()
@@ -85,7 +85,7 @@ def _thresholds(limits: Mapping[str, Any]) -> list[config_pb2.MetricThreshold]:
             threshold.value_threshold.lower_bound.value = low
         if high is not None:
             threshold.value_threshold.upper_bound.value = high
-        found.append(threshold)
+        thresholds.append(threshold)
     for key, sign, direction in (
         ("may_drop", -1, config_pb2.HIGHER_IS_BETTER),
         ("may_rise", 1, config_pb2.LOWER_IS_BETTER),
@@ -94,5 +94,5 @@ def _thresholds(limits: Mapping[str, Any]) -> list[config_pb2.MetricThreshold]:
             threshold = config_pb2.MetricThreshold()
             threshold.change_threshold.absolute.value = sign * limits[key]
             threshold.change_threshold.direction = direction
-            found.append(threshold)
-    return found
+            thresholds.append(threshold)
+    return thresholds

@@ -174,10 +174,10 @@ class _Host:
     def _wait(self, jvm: _Jvm, ready: Callable[[], Any]) -> Any:
         """Waits for a process that starts, until `ready` returns something."""
         until = time.monotonic() + _START_SECONDS
-        while not (found := ready()):
+        while not (value := ready()):
             self._look(jvm, until)
         jvm.has_started = True
-        return found
+        return value
 
     def _look(self, jvm: _Jvm, until: float) -> None:
         """Waits a moment for processes that start."""
@@ -237,8 +237,8 @@ class _Host:
 
 
 def _logged(jvm: _Jvm, pattern: str) -> str | None:
-    found = re.search(pattern, jvm.logged())
-    return found and found.group(1)
+    match = re.search(pattern, jvm.logged())
+    return match and match.group(1)
 
 
 def main() -> None:

@@ -55,13 +55,13 @@ def find(environ: Mapping[str, str] = os.environ) -> Path:
     Raises:
       BadInputError: The jars were never downloaded.
     """
-    found = folder(environ)
-    if not found.is_dir():
+    path = folder(environ)
+    if not path.is_dir():
         raise BadInputError(
-            f"the jars of Flink {FLINK} and Beam's job server are not in {found}",
+            f"the jars of Flink {FLINK} and Beam's job server are not in {path}",
             remedy=f"Run `{SETUP}` once (it downloads 150 MB from Maven Central).",
         )
-    return found
+    return path
 
 
 def setup(environ: Mapping[str, str] = os.environ) -> Path:
@@ -107,13 +107,13 @@ def _source(name: str) -> bytes:
 
 
 def _maven(environ: Mapping[str, str]) -> str:
-    found = shutil.which("mvn", path=environ.get("PATH", os.defpath))
-    if found is None:
+    program = shutil.which("mvn", path=environ.get("PATH", os.defpath))
+    if program is None:
         raise BadInputError(
             "mvn (Maven), which downloads Flink's jars, is not in the PATH",
             remedy="Install it (Debian, Ubuntu: apt-get install maven).",
         )
-    return found
+    return program
 
 
 def _call(command: list[str], cwd: str) -> None:

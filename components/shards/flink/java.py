@@ -32,20 +32,20 @@ def program(name: str = "java", environ: Mapping[str, str] = os.environ) -> str:
     """
     home = environ.get("JAVA_HOME")
     path = os.path.join(home, "bin") if home else environ.get("PATH", os.defpath)
-    found = shutil.which(name, path=path)
-    if found is None:
+    executable = shutil.which(name, path=path)
+    if executable is None:
         place = f"JAVA_HOME={home}" if home else "the PATH"
         raise BadInputError(
             f"Flink needs {name}, which is not in {place}", remedy=_REMEDY
         )
-    version = release(shutil.which("java", path=path) or found)
+    version = release(shutil.which("java", path=path) or executable)
     if version not in RELEASES:
         raise BadInputError(
             "Flink 1.19 is tested on Java " + " and ".join(map(str, RELEASES)),
-            received=f"Java {version or 'of an unknown release'} ({found})",
+            received=f"Java {version or 'of an unknown release'} ({executable})",
             remedy=_REMEDY,
         )
-    return found
+    return executable
 
 
 def release(path: str) -> int | None:
@@ -60,5 +60,5 @@ def release(path: str) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(found.group(1)) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(match.group(1)) if match else None

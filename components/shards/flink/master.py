@@ -107,13 +107,13 @@ class Master:
         shuffles: without them, Flink restarts the job again and again.
         """
         try:
-            given = self.get("/jobmanager/config")
-            settings = {each["key"]: each["value"] for each in given}
+            entries = self.get("/jobmanager/config")
+            settings = {each["key"]: each["value"] for each in entries}
             buffers = int(settings.get(_MIN_BUFFERS, _STOCK_BUFFERS))
-            found = [self._buffers(each) for each in self._task_managers()]
+            buffers_of = [self._buffers(each) for each in self._task_managers()]
         except (MasterError, KeyError, TypeError, ValueError):
             return  # as behind a proxy that hides them
-        shuffles = min(found, default=_SHUFFLES * buffers) // buffers
+        shuffles = min(buffers_of, default=_SHUFFLES * buffers) // buffers
         if shuffles < _SHUFFLES:
             raise self._unfit(
                 f"its network memory holds {counted(shuffles, 'shuffle')} at a time "

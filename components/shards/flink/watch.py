@@ -223,11 +223,11 @@ class _Job:
 
 
 def _handle(trace: str) -> None:
-    if found := _OF_PYTHON.search(trace):
-        raise RuntimeError(found[0])
-    if found := _NO_COMMAND.search(trace):
+    if match := _OF_PYTHON.search(trace):
+        raise RuntimeError(match[0])
+    if match := _NO_COMMAND.search(trace):
         raise UserError(
-            f"TaskManagers cannot start workers by {found[1]}: {found[2]}",
+            f"TaskManagers cannot start workers by {match[1]}: {match[2]}",
             remedy="Their hosts need this Python environment, at the same path.",
         )
     message = f"Flink restarted the job after: {first_line(trace)}"

@@ -96,10 +96,10 @@ def weights(part: Any) -> list[Any]:
     return _without_tables(part.weights)
 
 
-def _without_tables(found: Iterable[Any]) -> list[Any]:
+def _without_tables(weights: Iterable[Any]) -> list[Any]:
     from tf_keras.src.engine.base_layer_utils import TrackableWeightHandler
 
-    return [each for each in found if not isinstance(each, TrackableWeightHandler)]
+    return [each for each in weights if not isinstance(each, TrackableWeightHandler)]
 
 
 @contextlib.contextmanager
@@ -117,8 +117,8 @@ def weights_kept(model: tf.keras.Model) -> Iterator[None]:
     before = [list(each) for each in lists]
     yield
     if not keras3.is_model(model):
-        for found, kept in zip(lists, before, strict=True):
-            found[:] = kept
+        for current, kept in zip(lists, before, strict=True):
+            current[:] = kept
 
 
 def penalties(model: tf.keras.Model) -> list[tf.Tensor]:
@@ -156,16 +156,16 @@ def own_metrics(model: tf.keras.Model) -> list[str]:
     Args:
       model: A compiled tf-keras model that was called in a trace.
     """
-    found = [metric for layer in layers(model) for metric in layer._metrics]
+    metrics = [metric for layer in layers(model) for metric in layer._metrics]
     stock = tf.keras.metrics
     for metric in tf.nest.flatten(argument(model, "metrics") or []):
         is_metric = isinstance(metric, stock.Metric)
         of_keras = type(metric).__module__.startswith("tf_keras.")
         if is_metric and (not of_keras or type(metric) is stock.MeanMetricWrapper):
-            found.append(metric)
+            metrics.append(metric)
         elif not (is_metric or isinstance(metric, str) or inspect.isroutine(metric)):
-            found.append(metric)  # an object that is called
-    return sorted({getattr(x, "name", type(x).__name__) for x in found})
+            metrics.append(metric)  # an object that is called
+    return sorted({getattr(x, "name", type(x).__name__) for x in metrics})
 
 
 def has_own_call(loss: Any) -> bool:
@@ -186,8 +186,8 @@ def around(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
     class Around(tf.keras.losses.Loss):
         def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
             value = tf.convert_to_tensor(loss(y_true, y_pred, sample_weight))
-            found = by(value, y_true)
-            return found if value.shape.rank else tf.reduce_sum(found)
+            values = by(value, y_true)
+            return values if value.shape.rank else tf.reduce_sum(values)
 
     loss._allow_sum_over_batch_size = True
     return Around(reduction=loss.reduction, name=loss.name)

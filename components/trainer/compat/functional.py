@@ -61,6 +61,6 @@ def tensor(symbolic: Any) -> Tensor:
 
 def _call(node: Any) -> Call:
     layer = node.operation if hasattr(node, "operation") else node.layer
-    given = node.keras_inputs if hasattr(node, "keras_inputs") else node.input_tensors
-    inputs = [] if node.is_input else [tensor(each) for each in given]
+    tensors = node.keras_inputs if hasattr(node, "keras_inputs") else node.input_tensors
+    inputs = [] if node.is_input else [tensor(each) for each in tensors]
     return Call(layer, layer._inbound_nodes.index(node), inputs)

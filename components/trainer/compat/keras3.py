@@ -84,10 +84,10 @@ def unsynchronized(model: Any) -> list[Any]:
     Returns:
       Floating TensorFlow variables with `values`, one of each replica.
     """
-    found = map(of_tensorflow, model.non_trainable_variables)
+    variables = map(of_tensorflow, model.non_trainable_variables)
     return [
         variable
-        for variable in found
+        for variable in variables
         if variable.dtype.is_floating
         and len(getattr(variable, "values", ())) > 1
         and variable.aggregation == tf.VariableAggregation.NONE
@@ -115,9 +115,9 @@ def contained(model: Any) -> list[Any]:
     if not is_model(model):
         return []
     keys = [(x, name) for x in model._flatten_layers() for name in x._tracked]
-    found = (tf.nest.flatten(getattr(layer, name, None)) for layer, name in keys)
+    attributes = (tf.nest.flatten(getattr(layer, name, None)) for layer, name in keys)
     kind = tf.__internal__.tracking.Trackable
-    return [x for parts in found for x in parts if isinstance(x, kind)]
+    return [x for parts in attributes for x in parts if isinstance(x, kind)]
 
 
 def scaling_optimizer() -> type:
@@ -142,8 +142,12 @@ def inputs_of(model: Any) -> dict[str, Any]:
         tensors = getattr(model, "inputs", None) or []
     if is_model(model):
         # Keras 3 orders `inputs` by the sorted keys of a dict.
-        given = model.input if tensors else None
-        names = sorted(given) if isinstance(given, dict) else [x.name for x in tensors]
+        declared = model.input if tensors else None
+        names = (
+            sorted(declared)
+            if isinstance(declared, dict)
+            else [x.name for x in tensors]
+        )
     else:
         names = getattr(model, "input_names", None) or []
     return dict(zip(names, tensors, strict=True))
@@ -218,8 +222,8 @@ def compile_as(model: Any, settings: Settings) -> None:
     """
     random_state(model)  # at a fixed place: making it draws from Python's `random`
     model.jit_compile = settings.jit_compile  # Keras's "auto" may choose XLA
-    asked = settings.steps_per_execution
-    model.steps_per_execution = asked or model.steps_per_execution
+    steps = settings.steps_per_execution
+    model.steps_per_execution = steps or model.steps_per_execution
     compute_loss = model.compute_loss
     signature = inspect.signature(compute_loss)
 
@@ -298,13 +302,13 @@ def divide_epoch(model: Any, steps: int) -> None:
       model: The compiled model.
       steps: Steps of an epoch.
     """
-    asked = model.steps_per_execution
-    fitting = max(n for n in range(1, asked + 1) if steps % n == 0)
-    if fitting < asked:
+    requested = model.steps_per_execution
+    fitting = max(n for n in range(1, requested + 1) if steps % n == 0)
+    if fitting < requested:
         logging.info(
             "%d steps per execution do not divide the %d steps of an epoch, which a "
             "Keras 3 model requires: using %d",
-            asked,
+            requested,
             steps,
             fitting,
         )

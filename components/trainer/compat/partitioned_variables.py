@@ -25,14 +25,14 @@ def tables(variables: Sequence[tf.Variable]) -> list[list[tf.Variable]]:
     Args:
       variables: Variables of a model, in Keras's order.
     """
-    found: list[list[tf.Variable]] = []
+    groups: list[list[tf.Variable]] = []
     for variable in variables:
         part = _PART.search(variable.name)
         if part and int(part[1]):
-            found[-1].append(variable)
+            groups[-1].append(variable)
         else:
-            found.append([variable])
-    return found
+            groups.append([variable])
+    return groups
 
 
 def tables_of(model: tf.keras.Model) -> list[list[tf.Variable]]:

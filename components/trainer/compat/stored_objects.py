@@ -18,8 +18,8 @@ def held(path: str, root: tf.train.Checkpoint) -> list[tuple[Any, str]]:
     view = tf.train.CheckpointView(path)
     nodes = view._object_graph_proto.nodes
     return [
-        (found, nodes[number].attributes[0].checkpoint_key)
-        for number, found in view.match(root).items()
+        (variable, nodes[number].attributes[0].checkpoint_key)
+        for number, variable in view.match(root).items()
         if nodes[number].attributes
     ]
 
@@ -34,7 +34,7 @@ def descendants(root: tf.train.Checkpoint) -> list[Any]:
     Args:
       root: The objects, by structure; owners of such containers are changed.
     """
-    found, todo = {id(root): root}, [(root, root, "")]
+    by_id, todo = {id(root): root}, [(root, root, "")]
     for each, owner, name in todo:
         try:
             parts = tf.train.TrackableView.children(each)
@@ -43,18 +43,18 @@ def descendants(root: tf.train.Checkpoint) -> list[Any]:
             return descendants(root)
         owns = hasattr(each, "_delete_tracking")  # is no container
         for key, part in parts.items():
-            if id(part) not in found:
-                found[id(part)] = part
+            if id(part) not in by_id:
+                by_id[id(part)] = part
                 todo.append((part, each, key) if owns else (part, owner, name))
-    return list(found.values())
+    return list(by_id.values())
 
 
 def identities(objects: Iterable[Any]) -> set[int]:
     """The `id` of each object, and of each part of a variable that is split."""
     from tensorflow.python.distribute.sharded_variable import ShardedVariableMixin
 
-    found = set()
+    ids = set()
     for each in objects:
         parts = each.variables if isinstance(each, ShardedVariableMixin) else ()
-        found |= {id(each), *map(id, parts)}
-    return found
+        ids |= {id(each), *map(id, parts)}
+    return ids

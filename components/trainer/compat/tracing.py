@@ -52,11 +52,11 @@ class Trace:
       placeholders: The inputs in the graph, by name; the components of each.
     """
 
-    def __init__(self, function: Callable[[Any], Any], given: Mapping[str, Any]):
+    def __init__(self, function: Callable[[Any], Any], arguments: Mapping[str, Any]):
         self.placeholders: dict[str, list[tf.Tensor]] = {}
 
         def call() -> Any:
-            return function({name: self._fed(name, x) for name, x in given.items()})
+            return function({name: self._fed(name, x) for name, x in arguments.items()})
 
         with _without_nested_functions():
             self.graph = _traced(call)

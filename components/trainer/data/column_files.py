@@ -33,7 +33,7 @@ def beside(files: Sequence[str]) -> list[str]:
     for file in files:
         folder, name = os.path.split(file)
         by_folder.setdefault(folder, set()).add(name)
-    found = []
+    paths = []
     for folder, names in by_folder.items():
         parent, split = os.path.split(folder)
         columns = os.path.join(parent, streams.folder(split.removeprefix(_SPLIT)))
@@ -41,8 +41,8 @@ def beside(files: Sequence[str]) -> list[str]:
         all_names = {os.path.basename(file) for file in storage.listed(folder)}
         if not ready or all_names != names:
             return []
-        found += ready
-    return sorted(found)
+        paths += ready
+    return sorted(paths)
 
 
 def blocks(
@@ -61,11 +61,11 @@ def blocks(
 
 
 def _matrix(batch: pa.RecordBatch, kind: str, widths: Mapping[str, int]) -> np.ndarray:
-    found = np.empty((batch.num_rows, sum(widths.values())), kind)
+    matrix = np.empty((batch.num_rows, sum(widths.values())), kind)
     begin = 0
     for name, width in widths.items():
         column = batch.column(name)
         values = column.flatten() if pa.types.is_list(column.type) else column
-        found[:, begin : begin + width] = values.to_numpy().reshape(-1, width)
+        matrix[:, begin : begin + width] = values.to_numpy().reshape(-1, width)
         begin += width
-    return found
+    return matrix

@@ -62,12 +62,12 @@ def unpack(packed: Packed, spec: Spec) -> Columns:
       spec: `tf.io` spec of each feature.
     """
     matrices, others = packed
-    found = dict(others)
+    columns_of = dict(others)
     for kind, of_kind in widths(spec).items():
         parts = tf.split(matrices[kind], list(of_kind.values()), 1)
         for name, part in zip(of_kind, parts, strict=True):
-            found[name] = _of_shape(part, spec[name].shape)
-    return found
+            columns_of[name] = _of_shape(part, spec[name].shape)
+    return columns_of
 
 
 def rows(packed: Packed, which: Any) -> Packed:
@@ -89,12 +89,12 @@ def concatenate(parts: Sequence[Packed]) -> Packed:
       parts: Packed columns of consecutive rows.
     """
 
-    def joined(found: Sequence[Columns]) -> Columns:
+    def joined(batches: Sequence[Columns]) -> Columns:
         return {
             name: tf.nest.map_structure(
-                lambda *some: tf.concat(some, 0), *[each.pop(name) for each in found]
+                lambda *some: tf.concat(some, 0), *[each.pop(name) for each in batches]
             )
-            for name in list(found[0])
+            for name in list(batches[0])
         }
 
     return joined([part[0] for part in parts]), joined([part[1] for part in parts])

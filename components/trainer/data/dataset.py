@@ -102,8 +102,8 @@ class Split:
             rows = parts.of(tf.range(self.rows, dtype=tf.int64), 0)
             batches = self._fetched(rows, self.columns)
         else:
-            found = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
-            batches = self._fetched(found, None)
+            blocks = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
+            batches = self._fetched(blocks, None)
         return parsing.ready(batches, len(share))
 
     def shuffled(
@@ -277,8 +277,8 @@ class Split:
         @no_autograph
         def streamed(epoch: tf.Tensor) -> tf.data.Dataset:
             key, first = begin(epoch)
-            found = parts.of_blocks(blocks(key, parts.batch_size, first))
-            return found.take((steps - first) * len(parts.share))
+            blocks_of_epoch = parts.of_blocks(blocks(key, parts.batch_size, first))
+            return blocks_of_epoch.take((steps - first) * len(parts.share))
 
         return passes.flat_map(streamed)
 
@@ -305,8 +305,8 @@ class Split:
     def _unpacked(self, packed: Packed) -> tuple[Columns, tf.Tensor]:
         return self._pair(columns.unpack(packed, self.spec))
 
-    def _pair(self, found: Columns) -> tuple[Columns, tf.Tensor]:
-        features = columns.features(found, self.spec)
+    def _pair(self, columns_of: Columns) -> tuple[Columns, tf.Tensor]:
+        features = columns.features(columns_of, self.spec)
         return features, features.pop(self.label)
 
 

@@ -104,11 +104,11 @@ class InputWait:
         if no step has ended, or if no times of batches were recorded.
         """
         calls, self._calls = self._calls, []
-        asked, self._asked = self._asked, self._clock()
+        requested, self._asked = self._asked, self._clock()
         first = self._done
         self._done += sum(steps for _, _, steps in calls)
         while calls and (self._done - first) * self._local > _REMEMBERED // 2:
-            _, asked, steps = calls.pop(0)
+            _, requested, steps = calls.pop(0)
             first += steps
         if not calls or not self._local:
             return None
@@ -118,7 +118,7 @@ class InputWait:
         for begin, end, steps in calls:
             waited += _waited(begin, end, ready[:steps])
             ready = ready[steps:]
-        return min(waited / max(self._asked - asked, 1e-9), 1.0)
+        return min(waited / max(self._asked - requested, 1e-9), 1.0)
 
 
 def _has_clock() -> bool:

@@ -39,8 +39,8 @@ def blocks(
     Raises:
       UserError: There are no examples.
     """
-    found = records.ordered(files)
-    sizes = [len(record) for record in found.take(16).as_numpy_iterator()]
+    records_of = records.ordered(files)
+    sizes = [len(record) for record in records_of.take(16).as_numpy_iterator()]
     if not sizes:
         raise UserError(
             f"there is no example in {', '.join(files) or 'the split'}",
@@ -48,7 +48,9 @@ def blocks(
             remedy="Give the split a larger share, or add data.",
         )
     rows = records.rows_within(limit, max(sizes), _PARSE_ROWS)
-    blocks = found.batch(rows).map(packer(spec), PARALLEL_CALLS, deterministic=True)
+    blocks = records_of.batch(rows).map(
+        packer(spec), PARALLEL_CALLS, deterministic=True
+    )
     for block in ready(blocks):
         yield block
         heartbeat.current().alive()

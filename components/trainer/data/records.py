@@ -216,7 +216,7 @@ def _sizes(files: Sequence[str]) -> tf.data.Dataset:
         whole = read.of_kind(file[tf.newaxis], files[0])
         return whole.batch(_COUNT_ROWS).map(size).batch(_COUNT_STRETCHES)
 
-    found = tf.data.Dataset.from_tensor_slices(list(files)).enumerate()
-    return found.interleave(
+    indexed = tf.data.Dataset.from_tensor_slices(list(files)).enumerate()
+    return indexed.interleave(
         of_file, cycle_length=CURSORS, num_parallel_calls=_PARALLEL_CALLS
     )

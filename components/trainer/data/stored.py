@@ -185,14 +185,14 @@ class Stored:
         def read(places: np.ndarray, parts: np.ndarray) -> list[np.ndarray]:
             if len(parts):
                 places = _rows(parts, places, self.chunk_rows, self.rows)
-            found = self._gathered(places)
-            return [found[kind] for kind in self.widths]
+            matrices = self._gathered(places)
+            return [matrices[kind] for kind in self.widths]
 
         kinds = [tf.as_dtype(kind) for kind in self.widths]
-        found = tf.numpy_function(read, [places, parts], kinds)
+        matrices = tf.numpy_function(read, [places, parts], kinds)
         return {
             kind: tf.ensure_shape(matrix, [None, width])
-            for (kind, width), matrix in zip(self.widths.items(), found, strict=True)
+            for (kind, width), matrix in zip(self.widths.items(), matrices, strict=True)
         }
 
     def _gathered(self, rows: np.ndarray) -> Matrices:
@@ -214,17 +214,17 @@ class Stored:
         places = np.empty_like(sources)
         places[sources] = np.arange(len(rows))
         bounds = np.cumsum([0, *np.bincount(windows)])
-        found = {}
+        matrices = {}
         for kind, whole in wholes.items():
-            taken = np.empty((len(rows), whole.shape[1]), kind)
+            buffer = np.empty((len(rows), whole.shape[1]), kind)
             for begin, end in itertools.pairwise(bounds):
-                wanted, part = rows[sources[begin:end]], taken[begin:end]
+                wanted, part = rows[sources[begin:end]], buffer[begin:end]
                 np.take(whole, wanted, axis=0, out=part, mode="clip")  # unbuffered
                 # The system still caches these pages, but the process gives them back.
                 self.files[kind].madvise(mmap.MADV_DONTNEED)
-            found[kind] = _aligned(taken.shape, kind)
-            np.take(taken, places, axis=0, out=found[kind], mode="clip")
-        return found
+            matrices[kind] = _aligned(buffer.shape, kind)
+            np.take(buffer, places, axis=0, out=matrices[kind], mode="clip")
+        return matrices
 
 
 def _aligned(shape: tuple[int, ...], kind: str) -> np.ndarray:

@@ -32,12 +32,14 @@ class Devices:
     remark: str
 
 
-def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> Devices:
+def decide(
+    name: str, number: int | None, cluster: ClusterSpec, workers: int
+) -> Devices:
     """The devices of each worker under a strategy.
 
     Args:
       name: The strategy's name.
-      asked: `trainer.distribution.devices`.
+      number: `trainer.distribution.devices`.
       cluster: The cluster, from the environment; without addresses, local workers
         divide its GPUs.
       workers: Number of processes that compute gradients.
@@ -48,20 +50,20 @@ def decide(name: str, asked: int | None, cluster: ClusterSpec, workers: int) -> 
     if name == "tpu":
         return Devices(None, "TPU", "")
     if name == "one_device":
-        if (asked or 1) > 1:
+        if (number or 1) > 1:
             raise refusal(
                 "devices",
                 "'one_device' trains on one",
-                received=str(asked),
+                received=str(number),
                 remedy="Use `strategy: mirrored`, or remove `devices`.",
             )
         return Devices(1, "GPU" if cluster.gpus else "CPU", seen(cluster.gpus))
     if name == "parameter_server" and cluster.task and cluster.task.type != "worker":
         # A coordinator or parameter server uses no GPU; the workers check theirs.
-        return Devices(asked or 1, "CPU", counted(workers, "worker"))
+        return Devices(number or 1, "CPU", counted(workers, "worker"))
     if cluster.gpus:
-        return _on_gpus(name, asked, cluster, workers)
-    return _on_cpu(name, asked, workers)
+        return _on_gpus(name, number, cluster, workers)
+    return _on_cpu(name, number, workers)
 
 
 def configure(name: str, kind: str, count: int) -> list[str]:
@@ -134,24 +136,24 @@ def seen(gpus: int) -> str:
 
 
 def _on_gpus(
-    name: str, asked: int | None, cluster: ClusterSpec, workers: int
+    name: str, number: int | None, cluster: ClusterSpec, workers: int
 ) -> Devices:
     local = name in GANGS and not cluster.addresses
     sharing = workers if local else 1
     one_each = name == "parameter_server"
-    if one_each and (asked or 1) > 1:
+    if one_each and (number or 1) > 1:
         raise refusal(
             "devices",
             f"each worker of {name!r} computes on one device",
-            received=str(asked),
+            received=str(number),
             remedy="Remove it, or use more `workers`.",
         )
-    devices = asked or (1 if one_each else cluster.gpus // sharing)
+    devices = number or (1 if one_each else cluster.gpus // sharing)
     wanted = max(devices, 1) * sharing
     if wanted > cluster.gpus:
         each = f" ({workers} workers with {max(devices, 1)} each)" if local else ""
         raise refusal(
-            "devices" if asked else "workers",
+            "devices" if number else "workers",
             f"{counted(wanted, 'GPU')} would be needed{each}, but {seen(cluster.gpus)}",
             remedy="Use fewer `workers` or `devices`, or hide the GPUs by "
             "CUDA_VISIBLE_DEVICES=-1 to train on the CPU.",
@@ -166,14 +168,14 @@ def _on_gpus(
     return Devices(devices, "GPU", remark)
 
 
-def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
-    devices = asked or 1
+def _on_cpu(name: str, number: int | None, workers: int) -> Devices:
+    devices = number or 1
     if name in GANGS:
         if devices > 1:
             raise refusal(
                 "devices",
                 f"without a GPU each worker of {name!r} has one device, its CPU",
-                received=str(asked),
+                received=str(number),
                 remedy="Remove it, or use more `workers`.",
             )
         remark = f"{counted(workers, 'worker')}, {seen(0)}"
@@ -181,7 +183,7 @@ def _on_cpu(name: str, asked: int | None, workers: int) -> Devices:
         raise refusal(
             "devices",
             f"{seen(0)}, and a CPU stands in for at most {MOST_ON_CPU}",
-            received=str(asked),
+            received=str(number),
             remedy="Use fewer; more than there are cores gain nothing.",
         )
     elif devices > 1:

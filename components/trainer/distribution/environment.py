@@ -91,10 +91,10 @@ class ClusterSpec:
     @classmethod
     def of(cls, tasks: Iterable[Task], addresses: Iterable[str]) -> ClusterSpec:
         """The cluster of some tasks with their addresses, in the same order."""
-        found: dict[str, tuple[str, ...]] = {}
+        by_type: dict[str, tuple[str, ...]] = {}
         for task, address in zip(tasks, addresses, strict=True):
-            found[task.type] = (*found.get(task.type, ()), address)
-        return cls(found)
+            by_type[task.type] = (*by_type.get(task.type, ()), address)
+        return cls(by_type)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -132,7 +132,7 @@ class ClusterSpec:
 
     def tf_config(self) -> str:
         """The cluster as the value of the environment variable TF_CONFIG (JSON)."""
-        cluster = {kind: list(found) for kind, found in self.addresses.items()}
+        cluster = {kind: list(hosts) for kind, hosts in self.addresses.items()}
         config: dict[str, Any] = {"cluster": cluster}
         if self.task:
             config["task"] = {"type": self.task.type, "index": self.task.index}
@@ -180,13 +180,13 @@ def visible_gpus(
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None or not numbers:
         return tuple(numbers)
-    found = []
+    names = []
     for name in chosen.split(","):
         name = name.strip()
         if name not in numbers and not name.startswith(("GPU-", "MIG-")):
             break  # like CUDA: an unknown name hides the names after it
-        found.append(name)
-    return tuple(dict.fromkeys(found))
+        names.append(name)
+    return tuple(dict.fromkeys(names))
 
 
 def _gpu_devices(root: Path) -> int:
@@ -264,15 +264,15 @@ class _Reader:
                 "addresses of each task by type"
             )
         addresses: dict[str, tuple[str, ...]] = {}
-        for name, found in cluster.items():
+        for name, hosts in cluster.items():
             kind = self._type(name, "cluster")
-            if not isinstance(found, list) or not all(map(_is_address, found)):
+            if not isinstance(hosts, list) or not all(map(_is_address, hosts)):
                 raise self._refusal(
-                    f"`cluster.{name}` is {json.dumps(found)}, expected a list of "
+                    f"`cluster.{name}` is {json.dumps(hosts)}, expected a list of "
                     f"`HOST:PORT`, PORT from {_PORTS[0]} to {_PORTS[-1]}"
                 )
-            if found:
-                addresses[kind] = tuple(found)
+            if hosts:
+                addresses[kind] = tuple(hosts)
         self._check_cluster(addresses)
         return addresses
 
@@ -286,7 +286,7 @@ class _Reader:
         return kind
 
     def _check_cluster(self, addresses: Mapping[str, tuple[str, ...]]) -> None:
-        every = [address for found in addresses.values() for address in found]
+        every = [address for hosts in addresses.values() for address in hosts]
         twice = sorted({address for address in every if every.count(address) > 1})
         if twice:
             raise self._refusal(
@@ -299,7 +299,7 @@ class _Reader:
             )
 
     def _task(self, task: Any, addresses: Mapping[str, tuple[str, ...]]) -> Task:
-        known = ", ".join(f"{kind} ({len(found)})" for kind, found in addresses.items())
+        known = ", ".join(f"{kind} ({len(hosts)})" for kind, hosts in addresses.items())
         if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
             raise self._refusal(
                 f"does not name this process's task: `task` is {json.dumps(task)}"
@@ -333,5 +333,5 @@ class _Reader:
 
 
 def _is_address(value: Any) -> bool:
-    found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    return found is not None and int(found[1]) in _PORTS
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and int(match[1]) in _PORTS

@@ -199,11 +199,11 @@ def _automatic(
 
 def _tpu(distribution: Mapping[str, Any], cluster: ClusterSpec) -> dict[str, Any]:
     """Name, zone and project of the TPU that the settings or the environment name."""
-    given = distribution.get("tpu") or {}
+    settings = distribution.get("tpu") or {}
     return {
-        "name": given.get("name") or cluster.tpu,
-        "zone": given.get("zone"),
-        "project": given.get("project"),
+        "name": settings.get("name") or cluster.tpu,
+        "zone": settings.get("zone"),
+        "project": settings.get("project"),
     }
 
 
@@ -320,11 +320,11 @@ def _communication(
 ) -> tf.distribute.experimental.CommunicationOptions:
     import tensorflow as tf
 
-    given = distribution.get("communication") or {}
+    settings = distribution.get("communication") or {}
     return tf.distribute.experimental.CommunicationOptions(
-        bytes_per_pack=given.get("bytes_per_pack") or 0,
-        timeout_seconds=given.get("timeout"),
-        implementation=(given.get("implementation") or "auto").upper(),
+        bytes_per_pack=settings.get("bytes_per_pack") or 0,
+        timeout_seconds=settings.get("timeout"),
+        implementation=(settings.get("implementation") or "auto").upper(),
     )
 
 
@@ -334,12 +334,14 @@ def _partitioner(
     """The partitioner of large variables over the servers; None for no split."""
     import tensorflow as tf
 
-    given = (distribution.get("parameter_server") or {}).get("variable_partitioner")
-    if not given:
+    partitioner = (distribution.get("parameter_server") or {}).get(
+        "variable_partitioner"
+    )
+    if not partitioner:
         return None
-    size = given.get("min_shard_bytes") or DEFAULT_SHARD_BYTES
-    shards = given.get("max_shards") or servers
+    size = partitioner.get("min_shard_bytes") or DEFAULT_SHARD_BYTES
+    shards = partitioner.get("max_shards") or servers
     kinds = tf.distribute.experimental.partitioners
-    if given.get("kind") == "max_size":
+    if partitioner.get("kind") == "max_size":
         return kinds.MaxSizePartitioner(size, shards)
     return kinds.MinSizePartitioner(size, shards)

@@ -56,12 +56,12 @@ def probe(name: str, zone: str | None = None, project: str | None = None) -> Non
     Raises:
       UserError: The TPU cannot be reached.
     """
-    asked = json.dumps({"name": name, "zone": zone, "project": project})
+    request = json.dumps({"name": name, "zone": zone, "project": project})
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environ.pop("TF_CONFIG", None)
     try:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", _MODULE, str(os.getpid()), asked],
+            [sys.executable, "-W", "ignore", "-m", _MODULE, str(os.getpid()), request],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -152,7 +152,7 @@ def _endpoints(
 ) -> list[tuple[str, int]]:
     """Host and port of each of the TPU's workers."""
     if name.startswith("grpc://"):
-        found = [part.removeprefix("grpc://") for part in name.split(",")]
+        hosts = [part.removeprefix("grpc://") for part in name.split(",")]
     else:
         import tensorflow as tf
 
@@ -165,8 +165,8 @@ def _endpoints(
                 "zone and project are not given, and Google Cloud's metadata server, "
                 f"which has them, does not answer ({error})"
             ) from error
-        found = resolver.cluster_spec().job_tasks("worker")
-    parts = (address.rpartition(":") for address in found)
+        hosts = resolver.cluster_spec().job_tasks("worker")
+    parts = (address.rpartition(":") for address in hosts)
     return [
         (host, int(port)) if colon else (port, TPU_PORT) for host, colon, port in parts
     ]

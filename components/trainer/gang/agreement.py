@@ -41,6 +41,6 @@ class Agreement:
             speaks = context.replica_id_in_sync_group % replicas == 0
             return tf.constant(np.asarray(values, np.float64) * speaks)
 
-        given = self._strategy.experimental_distribute_values_from_function(given_by)
-        summed = self._strategy.reduce("SUM", given, axis=None)
+        shares = self._strategy.experimental_distribute_values_from_function(given_by)
+        summed = self._strategy.reduce("SUM", shares, axis=None)
         return tuple(float(value) for value in summed.numpy())

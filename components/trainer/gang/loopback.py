@@ -71,9 +71,9 @@ class Guard:
         """
         events = select.poll()
         events.register(self._descriptor, select.POLLIN)
-        found = dict(events.poll(0)).get(self._descriptor, 0)
-        self.ended = bool(found & select.POLLHUP)  # after that, a receive may block
-        if not found & select.POLLIN:
+        ready = dict(events.poll(0)).get(self._descriptor, 0)
+        self.ended = bool(ready & select.POLLHUP)  # after that, a receive may block
+        if not ready & select.POLLIN:
             return None
         call = bytearray(_CALL.size)
         try:
@@ -202,10 +202,10 @@ def _process_of(thread: int) -> int:
 def _system_call(name: str, number: int, *arguments: int | bytes) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    given = [
+    words = [
         each if isinstance(each, bytes) else ctypes.c_long(each) for each in arguments
     ]
-    result = libc.syscall(ctypes.c_long(number), *given)
+    result = libc.syscall(ctypes.c_long(number), *words)
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")

@@ -192,16 +192,16 @@ class TaskProcess:
         """The pipes to wait for, each with the function to call when it is readable."""
         if self.ended:
             return []
-        found: list[tuple[Lines | loopback.Guard, Callable[[], None]]] = [
+        all_sources: list[tuple[Lines | loopback.Guard, Callable[[], None]]] = [
             (self._reports, lambda: self._read_reports(self._reports.read()))
         ]
         if self._output is not None:
             output = self._output
-            found.append((output, lambda: self._print(output.read())))
+            all_sources.append((output, lambda: self._print(output.read())))
         if self._guard is not None:
             guard = self._guard
-            found.append((guard, lambda: self._report_exposure(guard.answer())))
-        return [(source, take) for source, take in found if not source.ended]
+            all_sources.append((guard, lambda: self._report_exposure(guard.answer())))
+        return [(source, take) for source, take in all_sources if not source.ended]
 
     def _report_exposure(self, reason: str | None) -> None:
         if reason and self._exposed is not None:

@@ -168,8 +168,8 @@ class Watch:
         return now - self._since.setdefault(what, now) > seconds
 
     def _check_failures(self) -> None:
-        found = [task.failure for task in self._tasks if task.failure]
-        failures = sorted(found, key=lambda failure: failure.at)
+        failed = [task.failure for task in self._tasks if task.failure]
+        failures = sorted(failed, key=lambda failure: failure.at)
         for failure in failures:
             if not failure.echo:
                 self._fail(failure)

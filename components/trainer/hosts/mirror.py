@@ -117,16 +117,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        given = self.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), self.server.token.encode()):
+        header = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(header.encode(), self.server.token.encode()):
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         if size > _LARGEST_BYTES:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         try:
-            asked = json.loads(self.rfile.read(size))
-            changed, known = dict(asked["changed"]), dict(asked["known"])
+            request = json.loads(self.rfile.read(size))
+            changed, known = dict(request["changed"]), dict(request["known"])
         except (ValueError, TypeError, KeyError):
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
@@ -205,11 +205,11 @@ class Copy:
 
 def _read(folder: Path, *patterns: str) -> dict[str, str]:
     """Content of files by name; files that disappear meanwhile are left out."""
-    found = {}
+    contents = {}
     for path in (each for pattern in patterns for each in folder.glob(pattern)):
         with contextlib.suppress(OSError):
-            found[str(path.relative_to(folder))] = path.read_text()
-    return found
+            contents[str(path.relative_to(folder))] = path.read_text()
+    return contents
 
 
 def _digest(text: str) -> str:

@@ -196,19 +196,19 @@ def check_port(cluster: ClusterSpec) -> None:
     """
     task = required(cluster.task)
     host, port = cluster.address_of(task)
-    given = f"TF_CONFIG gives {task.name} the address {host}:{port}, but"
+    prefix = f"TF_CONFIG gives {task.name} the address {host}:{port}, but"
     until = time.monotonic() + _PORT_SECONDS
     try:
         while ports.is_taken(port):
             if time.monotonic() > until:
                 raise UserError(
-                    f"{given} another process on this host uses port {port}. End it "
+                    f"{prefix} another process on this host uses port {port}. End it "
                     "(`ss -ltnp` names it), or choose another port on all hosts."
                 )
             time.sleep(_LOOK_SECONDS)
     except OSError as error:
         raise UserError(
-            f"{given} this host allows no server on port {port}: {error.strerror}. "
+            f"{prefix} this host allows no server on port {port}: {error.strerror}. "
             "Choose another port on all hosts."
         ) from None
 
@@ -258,8 +258,8 @@ def _reject_differences(
     """Rejects this host if its code or data differ from the run's."""
     files = (*spec.train_files, *spec.eval_files, spec.schema_file)
     unseen = [f for f in files if not is_remote(f) and not os.path.exists(f)]
-    found = rendezvous.fingerprints(spec)
-    differing = [what for what in expected if found[what] != expected[what]]
+    fingerprints = rendezvous.fingerprints(spec)
+    differing = [what for what in expected if fingerprints[what] != expected[what]]
     if unseen:
         reason = f"{unseen[0]} does not exist here. All hosts must share run.root."
     elif differing:

@@ -145,9 +145,9 @@ class Run:
         """Waits for workers and lets them train, in several attempts if needed."""
         while True:
             self._await_workers()
-            found = self._train()
-            if found is not None:
-                return found
+            facts = self._train()
+            if facts is not None:
+                return facts
             self._generation += 1
 
     def _exchange(self, over: Mapping[str, Any] | None = None) -> None:
@@ -236,7 +236,7 @@ class Run:
                     f"({json.dumps(other)}) than {self._on_host(first)} "
                     f"({json.dumps(cluster)}). It must be the same on every host."
                 )
-        addresses = {kind: tuple(found) for kind, found in cluster.items()}
+        addresses = {kind: tuple(hosts) for kind, hosts in cluster.items()}
         self._cluster = ClusterSpec(addresses)
 
     def _missing_workers(self, ready: list[str], missing: list[str]) -> str:
@@ -260,12 +260,15 @@ class Run:
             while not self._chief_is("done"):
                 self._exchange()
                 self._pass_on()
-                found = sorted(self._failures_now(), key=lambda each: each[0].echo)
-                if not found:
+                failures = sorted(self._failures_now(), key=lambda each: each[0].echo)
+                if not failures:
                     continue
                 echoing = echoing or time.monotonic()
-                if not found[0][0].echo or time.monotonic() - echoing > _ECHO_SECONDS:
-                    self._count_failure(*found[0])
+                if (
+                    not failures[0][0].echo
+                    or time.monotonic() - echoing > _ECHO_SECONDS
+                ):
+                    self._count_failure(*failures[0])
                     return None
             self._pass_on()
             return self._workers[required(self._cluster.chief).name]["facts"]
@@ -321,8 +324,8 @@ class Run:
 
 def _failure(name: str, report: Mapping[str, Any]) -> tuple[Failure, bool]:
     """The failure that a worker reported, and whether a step had been done."""
-    found = report["error"] and worker_process.error_of(report["error"], name)
-    values = {**report, "error": found}
+    error = report["error"] and worker_process.error_of(report["error"], name)
+    values = {**report, "error": error}
     stepped = values.pop("stepped")
     if not report["preempted"]:  # the whole gang is preempted
         values["task"] = name

@@ -172,9 +172,9 @@ class Slurm:
             wanted |= {"nodes": len(tasks), "ntasks-per-node": 1}
         if self._settings["time_limit"]:
             wanted["time"] = -(-int(self._settings["time_limit"]) // 60)  # minutes
-        given = [f"--{key}={value}" for key, value in wanted.items() if value]
+        words = [f"--{key}={value}" for key, value in wanted.items() if value]
         options = ("--parsable", "--no-requeue", "--kill-on-invalid-dep=yes")
-        return [*options, *given, *self._settings["options"]]
+        return [*options, *words, *self._settings["options"]]
 
     def jobs(self, name: str) -> list[Job]:
         """The jobs of this user and name; see `Scheduler`."""

@@ -131,16 +131,16 @@ class CustomJobs:
     def submit(self, name: str, attempt: Attempt) -> Job:
         """Creates a job, unless an earlier request has; see `Scheduler`."""
         wanted = custom_job.ATTEMPT_LABEL, custom_job.label_of(attempt)
-        for found in self._listed(*wanted):
-            return self._job(found)
+        for job in self._listed(*wanted):
+            return self._job(job)
         made = custom_job.custom_job(name, attempt, self._settings, self._code)
         request = {"parent": self._parent, "custom_job": made}
         return self._job(self._ask(self._client.create_custom_job, request))
 
     def jobs(self, name: str) -> list[Job]:
         """The jobs of this name, the newest last; see `Scheduler`."""
-        found = self._listed(custom_job.NAME_LABEL, name)
-        return [self._job(each) for each in sorted(found, key=lambda j: j.create_time)]
+        listed = self._listed(custom_job.NAME_LABEL, name)
+        return [self._job(each) for each in sorted(listed, key=lambda j: j.create_time)]
 
     def adopt(self, job: Job) -> None:
         """Nothing: jobs outlive their launcher; see `Scheduler`."""
@@ -157,22 +157,22 @@ class CustomJobs:
 
     def _listed(self, label: str, value: str) -> list[Any]:
         request = {"parent": self._parent, "filter": f'labels.{label}="{value}"'}
-        found = self._ask(
+        listed = self._ask(
             lambda **how: list(self._client.list_custom_jobs(**how)), request
         )
-        return [each for each in found or () if each.labels.get(label) == value]
+        return [each for each in listed or () if each.labels.get(label) == value]
 
-    def _job(self, found: Any) -> Job:
-        number = found.name.rpartition("/")[2]
-        state = found.state.name.removeprefix("JOB_STATE_")
+    def _job(self, job: Any) -> Job:
+        number = job.name.rpartition("/")[2]
+        state = job.state.name.removeprefix("JOB_STATE_")
         at = phase(state, _WAITING, _RUNNING)
-        reason = google_api.one_line(found.error.message)
+        reason = google_api.one_line(job.error.message)
         if at == "waiting" and not reason:
             reason = self._logs_of(number).last_of_service
-        out_of_time = at == "ended" and self._is_out_of_time(found)
+        out_of_time = at == "ended" and self._is_out_of_time(job)
         return Job(
             number,
-            custom_job.folder_of(found),
+            custom_job.folder_of(job),
             at,
             f"{state} ({reason})" if reason else state,
             cancelled=state in _CANCELLED and not out_of_time,

@@ -280,8 +280,8 @@ class AsyncHooks(Hooks):
         )
         # In another thread, because this one is in the scope of the strategy.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            found = thread.submit(evaluate).result()
-        return {f"val_{name}": value for name, value in found.items()}
+            metrics = thread.submit(evaluate).result()
+        return {f"val_{name}": value for name, value in metrics.items()}
 
     def _disallow_batch_hooks_in_ps_strategy(self) -> None:
         """Allows batch-level callbacks: they are called with plain numbers here."""

@@ -41,19 +41,19 @@ def configured(
       UserError: TensorBoard is configured but not installed.
     """
     made_by = (keras or tf.keras).callbacks
-    found: list[tf.keras.callbacks.Callback] = []
+    made: list[tf.keras.callbacks.Callback] = []
     for name, make in _MAKERS.items():
         if settings.get(name):
-            asked = dict(settings[name])
-            mode = asked.pop("mode", "auto")
-            callback = make(made_by, asked)
+            options = dict(settings[name])
+            mode = options.pop("mode", "auto")
+            callback = make(made_by, options)
             key = f"trainer.callbacks.{name}"
-            found += [Monitor(callback, asked["monitor"], mode, key), callback]
+            made += [Monitor(callback, options["monitor"], mode, key), callback]
     if settings.get("csv"):
-        found.append(CsvHistory(f"{log_dir}/history.csv"))
+        made.append(CsvHistory(f"{log_dir}/history.csv"))
     if settings.get("tensorboard"):
-        found.append(_tensorboard(made_by, settings["tensorboard"], log_dir))
-    return list(map(join, found))
+        made.append(_tensorboard(made_by, settings["tensorboard"], log_dir))
+    return list(map(join, made))
 
 
 def watch_batches(settings: Mapping[str, Any], users: Sequence[Any]) -> bool:
@@ -99,8 +99,8 @@ def warn_of_choices(
       users: The user's own callbacks.
       split: The split that training evaluates on.
     """
-    asked = {name: settings[name] for name in _MAKERS if settings.get(name)}
-    monitored = {name: section["monitor"] for name, section in asked.items()}
+    options = {name: settings[name] for name in _MAKERS if settings.get(name)}
+    monitored = {name: section["monitor"] for name, section in options.items()}
     for callback in map(own, users):
         if any(isinstance(callback, keras3.classes("callbacks", x)) for x in _CHOOSING):
             monitored[type(callback).__name__] = callback.monitor
@@ -274,8 +274,8 @@ def _tensorboard(
             key="trainer.callbacks.tensorboard",
             remedy="Install it, or set the callback to false.",
         )
-    asked = settings if isinstance(settings, Mapping) else {}
-    profile = asked.get("profile") or 0
+    options = settings if isinstance(settings, Mapping) else {}
+    profile = options.get("profile") or 0
 
     class TensorBoard(callbacks.TensorBoard):
         """Skips the metrics of single steps: no setting of Strategos writes them.
@@ -288,7 +288,7 @@ def _tensorboard(
 
     return TensorBoard(
         log_dir,
-        histogram_freq=int(asked.get("histograms") or 0),
+        histogram_freq=int(options.get("histograms") or 0),
         profile_batch=tuple(profile) if isinstance(profile, (list, tuple)) else profile,
     )
 

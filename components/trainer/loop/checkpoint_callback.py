@@ -122,53 +122,55 @@ class Keeper(TensorCallback):
         (step,) = self._agreement.total(newest + self._store.is_chief)
         if not step:
             return
-        self._found = found = self._store.find(int(step) - 1)
-        differing = saved_weights.differences(self._variables, found.state["variables"])
+        self._found = checkpoint = self._store.find(int(step) - 1)
+        differing = saved_weights.differences(
+            self._variables, checkpoint.state["variables"]
+        )
         if differing:
             raise UserError(
-                f"The checkpoint {found.place} is of another model than `build_model` "
-                f"makes now: {differing}. Undo the change, or start anew: strategos "
+                f"The checkpoint {checkpoint.place} is of another model than "
+                f"`build_model` makes now: {differing}. Undo the change, or start anew: strategos "
                 "run --from-scratch"
             )
-        self._check_structure_of(found)
-        self._check_steps_of(found)
+        self._check_structure_of(checkpoint)
+        self._check_steps_of(checkpoint)
         self._restore_part(model, "model")
-        self._position.step = self._next_look = found.step
-        _set_random_state(found.state["random"])
-        logging.info("resuming at step %d from %s", found.step, found.place)
+        self._position.step = self._next_look = checkpoint.step
+        _set_random_state(checkpoint.state["random"])
+        logging.info("resuming at step %d from %s", checkpoint.step, checkpoint.place)
         if self._store.is_chief:
-            events.emit("note", message=f"resuming at step {found.step:,}")
+            events.emit("note", message=f"resuming at step {checkpoint.step:,}")
 
     def _restore_part(self, part: Any, name: str) -> None:
-        found = required(self._found)
+        checkpoint = required(self._found)
         missing = stored_variables.read(
-            part, f"{found.path}/{name}", is_chief=self._store.is_chief
+            part, f"{checkpoint.path}/{name}", is_chief=self._store.is_chief
         )
         if missing:
             raise UserError(
-                f"The checkpoint {found.place} has no values for "
+                f"The checkpoint {checkpoint.place} has no values for "
                 f"{abridged(quoted(missing), 3)}: an earlier version left out the "
                 "random state of Keras 3 layers, and layers in lists and dicts. Start "
                 "anew: strategos run --from-scratch"
             )
 
-    def _check_structure_of(self, found: Found) -> None:
+    def _check_structure_of(self, checkpoint: Found) -> None:
         ours = required(self._structure)
-        differing = structure.difference(ours, found.state.get("structure"))
+        differing = structure.difference(ours, checkpoint.state.get("structure"))
         if differing:
             raise UserError(
-                f"The checkpoint {found.place} ('there') is of another model than "
+                f"The checkpoint {checkpoint.place} ('there') is of another model than "
                 f"`build_model` makes now ('here'): {differing}. Undo the change, or "
                 f"start anew: strategos run --from-scratch. {structure.CAUSE}"
             )
 
-    def _check_steps_of(self, found: Found) -> None:
+    def _check_steps_of(self, checkpoint: Found) -> None:
         ours = self._position.steps_per_epoch
-        theirs = found.state.get("steps_per_epoch", ours)
+        theirs = checkpoint.state.get("steps_per_epoch", ours)
         if theirs != ours:
             raise UserError(
-                f"The checkpoint {found.place} counts {theirs:,} steps an epoch, this "
-                f"training {ours:,}: under several replicas this model leaves out a "
+                f"The checkpoint {checkpoint.place} counts {theirs:,} steps an epoch, "
+                f"this training {ours:,}: under several replicas this model leaves out a "
                 "smaller last batch, or `distribution.shard` has changed. Keep the "
                 "distribution of before, or start anew: strategos run --from-scratch"
             )
@@ -227,9 +229,9 @@ class Keeper(TensorCallback):
           logs: The logs of the step, changed in place.
         """
         if self._has_added:
-            found = {metric.name: metric for metric in self.model.metrics}
-            for name in found.keys() & logs.keys():
-                logs[name] = found[name].result()
+            metrics = {metric.name: metric for metric in self.model.metrics}
+            for name in metrics.keys() & logs.keys():
+                logs[name] = metrics[name].result()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Checks whether a checkpoint is due, after all other callbacks.

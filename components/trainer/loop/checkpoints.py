@@ -194,8 +194,8 @@ class CopiedCheckpoints(Checkpoints):
         return sorted(map(step_of, remote_checkpoints.complete(self._folder)))
 
     def _begun(self) -> list[int]:
-        found = places.at(self._folder).glob("step-*")
-        return sorted(step_of(each.name) for each in found)
+        folders = places.at(self._folder).glob("step-*")
+        return sorted(step_of(each.name) for each in folders)
 
     def _remove(self, step: int) -> None:
         places.remove(places.at(self._path(step)))

@@ -203,8 +203,8 @@ class EvaluatedWeights(TensorCallback):
           The epoch, counted from 1; None if no epoch was evaluated with them.
         """
         now = _mark(self.model)
-        found = [int(e) for e, mark in self._recorder.marks.items() if mark == now]
-        return max(found) + 1 if found else None
+        epochs = [int(e) for e, mark in self._recorder.marks.items() if mark == now]
+        return max(epochs) + 1 if epochs else None
 
 
 class Monitor(TensorCallback):
@@ -273,11 +273,11 @@ def _mark(model: tf.keras.Model) -> list[float]:
     Floating variables give the sum and half the sum of squares, others the sum; text is
     left out.
     """
-    found = []
+    sums = []
     for each in compiled.weights(model):
         value = tf.convert_to_tensor(each)
         if value.dtype.is_floating:
-            found += [float(tf.reduce_sum(value)), float(tf.nn.l2_loss(value))]
+            sums += [float(tf.reduce_sum(value)), float(tf.nn.l2_loss(value))]
         elif value.dtype != tf.string:
-            found.append(float(tf.reduce_sum(tf.cast(value, tf.float64))))
-    return found
+            sums.append(float(tf.reduce_sum(tf.cast(value, tf.float64))))
+    return sums

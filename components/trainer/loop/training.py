@@ -131,18 +131,24 @@ class Training:
     def _callbacks(
         self, model: tf.keras.Model, position: Position, log_dir: str
     ) -> Callbacks:
-        asked = self._spec.settings.callbacks
-        found = callbacks.configured(asked, log_dir, keras3.package_of(model))
+        settings = self._spec.settings.callbacks
+        all_callbacks = callbacks.configured(
+            settings, log_dir, keras3.package_of(model)
+        )
         own = self._code.callbacks(self._context)
         if self._context.is_chief:
-            callbacks.note_best_weights(asked, model.optimizer)
-            callbacks.warn_of_choices(asked, own, self._spec.eval_split)
-        if asked.get("terminate_on_nan", True):
-            found.insert(0, TerminateOnNaN(position))
-        found += own
-        self._watch_batches = callbacks.watch_batches(asked, own)
+            callbacks.note_best_weights(settings, model.optimizer)
+            callbacks.warn_of_choices(settings, own, self._spec.eval_split)
+        if settings.get("terminate_on_nan", True):
+            all_callbacks.insert(0, TerminateOnNaN(position))
+        all_callbacks += own
+        self._watch_batches = callbacks.watch_batches(settings, own)
         # A custom loop traces its steps itself.
-        return found if self._code.run_fn else [*found, effects.Unchanged(model)]
+        return (
+            all_callbacks
+            if self._code.run_fn
+            else [*all_callbacks, effects.Unchanged(model)]
+        )
 
     def _train(
         self, model: tf.keras.Model, position: Position, accompanying: Callbacks

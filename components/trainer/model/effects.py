@@ -142,12 +142,12 @@ class Unchanged(TensorCallback):
 
 def _settings(model: tf.keras.Model) -> dict[str, Any]:
     """Settings that a traced step treats as constants, e.g. `optimizer.beta_1`."""
-    found: dict[str, Any] = {"model.optimizer": id(model.optimizer)}
-    found["model.loss"] = id(model.loss)
+    settings: dict[str, Any] = {"model.optimizer": id(model.optimizer)}
+    settings["model.loss"] = id(model.loss)
     for layer in compiled.layers(model):
         for name in _WATCHED:
             if hasattr(layer, name):
-                found[f"{layer.name}.{name}"] = getattr(layer, name)
+                settings[f"{layer.name}.{name}"] = getattr(layer, name)
     optimizer = keras3.unscaled(model.optimizer)
     # Not the legacy optimizers (before Keras 2.11), whose settings are variables.
     known = isinstance(optimizer, keras3.classes("optimizers", "Optimizer"))
@@ -155,8 +155,8 @@ def _settings(model: tf.keras.Model) -> dict[str, Any]:
         # Not `get_config`, which a schedule for the learning rate may lack.
         for name in inspect.signature(type(optimizer)).parameters:
             if name != "learning_rate" and hasattr(optimizer, name):
-                found[f"optimizer.{name}"] = getattr(optimizer, name)
-    return found
+                settings[f"optimizer.{name}"] = getattr(optimizer, name)
+    return settings
 
 
 def by_output(model: tf.keras.Model, output: Any) -> dict[str, tuple[Any, Any]]:
@@ -168,8 +168,8 @@ def by_output(model: tf.keras.Model, output: Any) -> dict[str, tuple[Any, Any]]:
     """
     names, tensors = _output_names(model, output), tf.nest.flatten(output)
     losses = _by_output(model.loss, names)
-    found = zip(names, tensors, strict=True)
-    return {name: (losses.get(name), tensor) for name, tensor in found}
+    pairs = zip(names, tensors, strict=True)
+    return {name: (losses.get(name), tensor) for name, tensor in pairs}
 
 
 def _output_names(model: tf.keras.Model, output: Any) -> list[str]:

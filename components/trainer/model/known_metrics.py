@@ -36,11 +36,15 @@ def direction(model: Any, monitor: str) -> str | None:
     """
     name = monitor.removeprefix("val_")
     metric = compiled.metric_of(model, name)
-    found = None if metric is None else _of_metric(metric)
+    direction_of_metric = None if metric is None else _of_metric(metric)
     is_mean = metric is None or type(metric).__name__ == "Mean"
-    if found is None and is_mean and (name == "loss" or name.endswith("_loss")):
+    if (
+        direction_of_metric is None
+        and is_mean
+        and (name == "loss" or name.endswith("_loss"))
+    ):
         return "min"
-    return found
+    return direction_of_metric
 
 
 def _of_metric(metric: Any) -> str | None:

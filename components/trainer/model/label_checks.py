@@ -121,8 +121,8 @@ class LabelChecker:
 
     def _first(self, split: str) -> str:
         """Names the first label that only this split has; "" if unknown."""
-        found = self._unseen() if split == "evaluation" else ""
-        return f". Training has no {found}" if found else ""
+        unseen = self._unseen() if split == "evaluation" else ""
+        return f". Training has no {unseen}" if unseen else ""
 
 
 def _range(labels: tf.Tensor) -> tuple[float, float]:

@@ -217,10 +217,10 @@ class ModelChecker:
         eager = model.run_eagerly
         with self._blamed("the loss or a metric fails on the first rows"):
             measured = functools.partial(local_values.of_first, measure)
-            found = measured() if eager else tracing.shapes(measured)
+            values = measured() if eager else tracing.shapes(measured)
         if eager:
             model.reset_metrics()
-        for name, value in found.items():
+        for name, value in values.items():
             count = tf.convert_to_tensor(value).shape.num_elements()
             if count not in (1, None):
                 raise self._refusal(

@@ -24,14 +24,14 @@ def explained(context: TrainingContext) -> Iterator[None]:
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
-        found = [line for line in str(error).splitlines() if "OOM" in line]
-        if not found:
+        lines = [line for line in str(error).splitlines() if "OOM" in line]
+        if not lines:
             raise
         policy = tf.keras.mixed_precision.global_policy()
         raise UserError(
             f"out of memory with {context.per_replica_batch_size:,} rows per replica "
             f"on {context.replicas} replica(s), computing in {policy.compute_dtype}: "
-            f"{found[0].strip()}",
+            f"{lines[0].strip()}",
             key="trainer.batch_size",
             received=f"{context.global_batch_size:,}",
             remedy="Use a smaller batch, more replicas, `mixed_precision: bfloat16`, "

@@ -98,10 +98,10 @@ class UserModule:
         if function is None:
             return []
         with self.blamed("`callbacks` fails"):
-            found = list(function(context) or [])
-        for callback in found:
+            callbacks_of = list(function(context) or [])
+        for callback in callbacks_of:
             self._check_callback(callback)
-        return list(map(join, found))
+        return list(map(join, callbacks_of))
 
     def _check_callback(self, callback: Any) -> None:
         is_ours = isinstance(callback, tf.keras.callbacks.Callback)

@@ -60,7 +60,7 @@ def _advice(
     filling: Callable[[list[str]], str],
 ) -> str:
     """The remedy for the features that an error may concern; "" without such."""
-    found: dict[str, str] = {}
+    remedies: dict[str, str] = {}
     for word, kinds, remedy in (
         ("SparseTensor", _SPARSE, lambda names: f"{_fill(names)} {filling(names)}"),
         ("RaggedTensor", _RAGGED, _pad),
@@ -73,20 +73,20 @@ def _advice(
             and not _declared(inputs.get(name), kinds[0])
         ]
         if names:
-            found[word] = remedy(names)
-    named = [remedy for word, remedy in found.items() if word in text]
+            remedies[word] = remedy(names)
+    named = [remedy for word, remedy in remedies.items() if word in text]
     if not named and _UNDEFINED in text:
-        named = list(found.values())
+        named = list(remedies.values())
     return " ".join(named)
 
 
-def _declared(given: Any, kind: type) -> bool:
+def _declared(features: Any, kind: type) -> bool:
     """Whether an `Input` was declared sparse or ragged."""
     attribute = "sparse" if kind is tf.SparseTensor else "ragged"
-    spec = getattr(given, "type_spec", None)
+    spec = getattr(features, "type_spec", None)
     if spec is not None:
         return spec.value_type is kind
-    return bool(getattr(given, attribute, False))
+    return bool(getattr(features, attribute, False))
 
 
 def _fill(names: list[str]) -> str:

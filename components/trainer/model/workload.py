@@ -38,7 +38,7 @@ def training_split(
     """
     if spec.distribution.get("shard") != "files" or agreement.alone:
         return split(spec, spec.train_files, spec.train_rows)
-    found = file_shards.read(
+    shares = file_shards.read(
         spec.train_files,
         _features(spec),
         spec.label,
@@ -47,8 +47,8 @@ def training_split(
         pipelines=agreement.workers,
         total=agreement.total,
     )
-    counts.check(os.path.dirname(spec.train_files[0]), found.total, spec.train_rows)
-    return found
+    counts.check(os.path.dirname(spec.train_files[0]), shares.total, spec.train_rows)
+    return shares
 
 
 def split(spec: WorkerSpec, files: tuple[str, ...], rows: int = 0) -> dataset.Split:
@@ -63,9 +63,9 @@ def split(spec: WorkerSpec, files: tuple[str, ...], rows: int = 0) -> dataset.Sp
       UserError: No examples, a missing label, or another number of rows than `rows`.
     """
     limit = spec.settings.cache_limit
-    found = dataset.read(files, _features(spec), spec.label, cache_limit=limit)
-    counts.check(os.path.dirname(files[0]), found.rows, rows)
-    return found
+    data = dataset.read(files, _features(spec), spec.label, cache_limit=limit)
+    counts.check(os.path.dirname(files[0]), data.rows, rows)
+    return data
 
 
 def context(
@@ -123,5 +123,5 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
 
 def _seen_missing(spec: WorkerSpec) -> str:
     """Number of rows without the label and the first place; "" if unknown."""
-    found = sparse_columns.load(spec.transform_graph).get(spec.label)
-    return f": {found}" if found else ""
+    missing_rows = sparse_columns.load(spec.transform_graph).get(spec.label)
+    return f": {missing_rows}" if missing_rows else ""

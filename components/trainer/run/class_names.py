@@ -65,8 +65,8 @@ def _transformed(values: Sequence[str], graph: TransformGraph, label: str) -> li
     if not rows:
         return []
     raw = tf.io.parse_example(rows, {label: graph.raw_spec[label]})
-    found = graph.transform(raw, [label])[label]
-    if isinstance(found, tf.SparseTensor):
-        found = found.values
-    classes = np.asarray(found).reshape(-1)
+    labels = graph.transform(raw, [label])[label]
+    if isinstance(labels, tf.SparseTensor):
+        labels = labels.values
+    classes = np.asarray(labels).reshape(-1)
     return classes.tolist() if len(classes) == len(values) else []

@@ -147,7 +147,7 @@ class _Servable:
     def signatures(self) -> dict[str, Any]:
         """Functions by signature name, traced."""
         examples = tf.TensorSpec([None], tf.string, name="examples")
-        found = {
+        functions = {
             exported.SERVE: tf.function(self._answer, input_signature=[examples]),
             exported.TRANSFORM: tf.function(
                 self._transform_all, input_signature=[examples]
@@ -158,10 +158,10 @@ class _Servable:
                 name: _dense_spec(name, self.raw_spec[column])
                 for name, column in self.columns.items()
             }
-            found[exported.PREDICT] = tf.function(
+            functions[exported.PREDICT] = tf.function(
                 self._answer_raw, input_signature=[raw]
             )
-        return {name: _traced_once(function) for name, function in found.items()}
+        return {name: _traced_once(function) for name, function in functions.items()}
 
     def _answer(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._predictions(self._parsed_features(examples))
@@ -231,12 +231,12 @@ def _as_parsed(value: tf.Tensor, spec: Any) -> Any:
     else:
         missing = "" if spec.dtype == tf.string else MISSING_INT
         present = tf.not_equal(value, tf.constant(missing, spec.dtype))
-    found = tf.RaggedTensor.from_row_lengths(
+    ragged = tf.RaggedTensor.from_row_lengths(
         tf.boolean_mask(value, present),
         tf.reduce_sum(tf.cast(present, tf.int64), axis=1),
         validate=False,  # the lengths fit by construction
     )
-    return found if isinstance(spec, tf.io.RaggedFeature) else found.to_sparse()
+    return ragged if isinstance(spec, tf.io.RaggedFeature) else ragged.to_sparse()
 
 
 def _with_default(spec: Any) -> Any:

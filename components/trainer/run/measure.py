@@ -103,10 +103,10 @@ def _gradient_bytes(model: Any, features: Any, labels: Any) -> dict[str, int]:
 
     with tf.GradientTape() as tape:
         loss = model.compute_loss(features, labels, model(features, training=True))
-    found = [x for x in tape.gradient(loss, _variables(model)) if x is not None]
-    sparse = [x for x in found if isinstance(x, tf.IndexedSlices)]
+    gradients = [x for x in tape.gradient(loss, _variables(model)) if x is not None]
+    sparse = [x for x in gradients if isinstance(x, tf.IndexedSlices)]
     return {
-        "dense_bytes": sum(_bytes(x) for x in found if isinstance(x, tf.Tensor)),
+        "dense_bytes": sum(_bytes(x) for x in gradients if isinstance(x, tf.Tensor)),
         "sparse_bytes": sum(_bytes(x.values) + _bytes(x.indices) for x in sparse),
     }
 

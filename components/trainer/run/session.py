@@ -102,19 +102,19 @@ def evaluate_and_export(
 
     def evaluate() -> dict[str, float]:
         with code.blamed("evaluation fails"), out_of_memory.explained(context):
-            found = model.evaluate(batches, verbose=0, return_dict=True)
-        return {name: float(value) for name, value in found.items()}
+            metrics = model.evaluate(batches, verbose=0, return_dict=True)
+        return {name: float(value) for name, value in metrics.items()}
 
     trained = answers.read(weights)
     if not trained:
-        found = evaluate()
+        metrics = evaluate()
     else:
         with verification.saved_answers(folder, spec.transform_graph) as saved:
-            found = evaluate()
+            metrics = evaluate()
         answered = answers.of(model, evaluation.ends(sample.ROWS)), saved.result()
         verification.check_answers(*answered, trained, answers.tolerance(model))
-    verification.check_metrics(model, facts, found, evaluate, evaluation.rows)
-    return found
+    verification.check_metrics(model, facts, metrics, evaluate, evaluation.rows)
+    return metrics
 
 
 def _export(
@@ -128,8 +128,8 @@ def _export(
     """Writes the SavedModel and, beside the weights, the meaning of tables' rows."""
     graph = TransformGraph(context.transform_output)
     features, _ = evaluation.sample(relations.ROWS)
-    found = relations.find(model, features, graph.ids(), context.label)
-    record.write(found, weights)  # first: the weights are kept if the export fails
+    tables = relations.find(model, features, graph.ids(), context.label)
+    record.write(tables, weights)  # first: the weights are kept if the export fails
     raw_schema = raw_schema_file(spec.transform_graph)
     export(model, context, raw_schema, folder, spec.null_values, graph)
 

@@ -180,10 +180,10 @@ def count_rows(files: Sequence[str], expected: int = 0) -> int:
 
 def _check_export(folder: str, file: str) -> None:
     if not gfile.exists(f"{folder}/{SAVED_MODEL}"):
-        found = gfile.listdir(folder) if gfile.exists(folder) else []
+        names = gfile.listdir(folder) if gfile.exists(folder) else []
         raise UserError(
             f"{file}: `run_fn` ended without a SavedModel in "
-            f"`fn_args.serving_model_dir`; it has: {', '.join(found) or 'nothing'}. "
+            f"`fn_args.serving_model_dir`; it has: {', '.join(names) or 'nothing'}. "
             "End it with `model.save(fn_args.serving_model_dir, save_format='tf', "
             "signatures=…)` or `tf.saved_model.save`."
         )

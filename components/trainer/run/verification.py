@@ -75,8 +75,8 @@ def check_answers(
       UserError: The answers differ.
     """
     models = (("exported model", rebuilt, _REBUILT), ("SavedModel", saved, _SAVED))
-    for what, found, remedy in models:
-        differing = found and answers.difference(found, trained, allowed)
+    for what, answered, remedy in models:
+        differing = answered and answers.difference(answered, trained, allowed)
         if differing:
             raise UserError(
                 f"the {what} does not answer as the trained model, on the first and "
@@ -88,7 +88,7 @@ def check_answers(
 def check_metrics(
     model: tf.keras.Model,
     facts: Mapping[str, Any],
-    found: Metrics,
+    metrics: Metrics,
     again: Callable[[], Metrics],
     rows: int,
 ) -> None:
@@ -100,7 +100,7 @@ def check_metrics(
     Args:
       model: The exported model.
       facts: The facts of the training, with `history` and `weights_epoch`.
-      found: Its metrics.
+      metrics: Its metrics.
       again: Evaluates it once more.
       rows: Rows of the evaluation split.
 
@@ -112,14 +112,14 @@ def check_metrics(
         return
     expected = {
         name: facts["history"][f"val_{name}"][epoch - 1]
-        for name in found
+        for name in metrics
         if len(facts["history"].get(f"val_{name}", ())) >= epoch
         and (facts["replicas"] == 1 or _is_independent(name, model))
     }
     allowed = answers.tolerance(model)
-    differing = _differing(found, expected, allowed, rows)
+    differing = _differing(metrics, expected, allowed, rows)
     if differing:
-        repeatable = _differing(again(), found, allowed, rows)
+        repeatable = _differing(again(), metrics, allowed, rows)
         logging.info(
             "metrics that change from evaluation to evaluation: %s", repeatable
         )
@@ -146,9 +146,9 @@ def _saved_answers(folder: str, graph: str) -> answers.Answers | None:
         loaded = v1.saved_model.load(session, [tf.saved_model.SERVING], folder)
         signature = loaded.signature_def[SERVE]
         outputs = {name: info.name for name, info in signature.outputs.items()}
-        (given,) = signature.inputs.values()
+        (signature_input,) = signature.inputs.values()
         try:
-            return session.run(outputs, {given.name: examples})
+            return session.run(outputs, {signature_input.name: examples})
         except tf.errors.OpError as error:
             raise UserError(
                 "the SavedModel fails on the first and last rows of the evaluation "
@@ -158,16 +158,16 @@ def _saved_answers(folder: str, graph: str) -> answers.Answers | None:
 
 
 def _differing(
-    found: Metrics, expected: Metrics, allowed: float, rows: int
+    metrics: Metrics, expected: Metrics, allowed: float, rows: int
 ) -> dict[str, str]:
     """Texts on the metrics that differ, by name."""
     texts = {}
     for name, value in expected.items():
-        off, most = abs(found[name] - value), allowed * abs(value)
+        off, most = abs(metrics[name] - value), allowed * abs(value)
         if not _is_loss(name):
             most = max(most, allowed, _ROWS / rows)
         if off > most:
-            texts[name] = f"{name} {found[name]:.5g} for {value:.5g}"
+            texts[name] = f"{name} {metrics[name]:.5g} for {value:.5g}"
     return texts
 
 

@@ -150,8 +150,8 @@ def _on_free_ports(
     def cluster_of(_: int) -> ClusterSpec:
         local = ClusterSpec()
         if len(tasks) > 1:
-            found = ports.take(len(tasks))
-            local = ClusterSpec.of(tasks, [f"127.0.0.1:{port}" for port in found])
+            ports_of = ports.take(len(tasks))
+            local = ClusterSpec.of(tasks, [f"127.0.0.1:{port}" for port in ports_of])
         return dataclasses.replace(local, tpu=here.tpu, gpus=here.gpus)
 
     return cluster_of
@@ -172,13 +172,13 @@ def _export(
             return _evaluate_and_publish(spec, facts, weights)
 
     try:
-        found = gang.run(
+        facts_of_export = gang.run(
             (Task("chief"),), lambda _: ClusterSpec(), export, limits, name="the export"
         )
     finally:
         local = finished.with_local_outputs(spec, weights)
         storage.remove(f"{local.model_dir}/{finished.ASIDE}")
-    return {**found, "restarts": facts["restarts"]}  # of the training
+    return {**facts_of_export, "restarts": facts["restarts"]}  # of the training
 
 
 def _evaluate_and_publish(

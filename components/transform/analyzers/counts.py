@@ -126,13 +126,13 @@ def information(
     if minimal is None:
         rows = everything.count * everything.weight
         minimal = tft_private.minimal_difference(rows)
-    found = []
+    ranked = []
     for pair in means.items():
         token, (value, _, frequency) = tft_private.information(
             pair, everything, operation.use_adjusted_mutual_info, minimal
         )
-        found.append(((value, frequency), token))
-    return found
+        ranked.append(((value, frequency), token))
+    return ranked
 
 
 def pruned(counts: Counted, operation: Any) -> Counted:
@@ -186,7 +186,7 @@ def _pairs(counts: Counted) -> Pairs:
 
 def _passing(counts: Pairs, frequency: float, informative: float) -> Pairs:
     """The pairs that reach two thresholds, with tokens as they are written."""
-    found: list[tuple[Any, Any]] = []
+    passing: list[tuple[Any, Any]] = []
     everything = frequency <= 0 and informative == -math.inf
     for value, token in counts:
         several = isinstance(value, tuple)
@@ -194,8 +194,8 @@ def _passing(counts: Pairs, frequency: float, informative: float) -> Pairs:
         reaches = often >= frequency and (not several or value[0] >= informative)
         if everything or reaches:  # NaN reaches nothing
             written = token if isinstance(token, bytes) else str(token).encode()
-            found.append((value[0] if several else value, written))
-    return found
+            passing.append((value[0] if several else value, written))
+    return passing
 
 
 def _largest_by_key(
@@ -280,8 +280,8 @@ def _columns(
             yield some["count"].to_pylist(), some["value"].to_pylist()
         return
     pairs = iter(counts)
-    while found := list(itertools.islice(pairs, _LINES)):
-        numbers, tokens = zip(*found, strict=True)
+    while lines := list(itertools.islice(pairs, _LINES)):
+        numbers, tokens = zip(*lines, strict=True)
         yield numbers, tokens
 
 

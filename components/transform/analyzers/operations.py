@@ -76,10 +76,10 @@ def _nothing(visitor: Any, operation: Any, *inputs: Any) -> _Values:
     return (None,)
 
 
-def _extract(visitor: Any, operation: Any, found: Any) -> _Values:
+def _extract(visitor: Any, operation: Any, result: Any) -> _Values:
     """The tensors of an analyzer, or its state among several packed ones."""
     is_label = isinstance(operation.keys, str)
-    return (found[operation.keys] if is_label else found,)
+    return (result[operation.keys] if is_label else result,)
 
 
 def _accumulated(visitor: Any, operation: Any, states: Any) -> _Values:
@@ -111,8 +111,8 @@ def _merge_packed(visitor: Any, operation: Any, states: Any) -> _Values:
 
 
 def _merge_by_key(visitor: Any, operation: Any, states: Any) -> _Values:
-    found = {key: _outcome(operation.combiner, each) for key, each in states.items()}
-    return (list(found.items()),)
+    outcomes = {key: _outcome(operation.combiner, each) for key, each in states.items()}
+    return (list(outcomes.items()),)
 
 
 def _outputs(visitor: Any, operation: Any, outputs: Any) -> _Values:
@@ -131,7 +131,7 @@ def _columns_by_key(visitor: Any, operation: Any, pairs: Any) -> _Values:
 
 def _lines_by_key(visitor: Any, operation: Any, pairs: Any) -> _Values:
     text = tf.compat.as_str_any
-    return ([(text(",".join(map(text, found))), key) for key, found in pairs],)
+    return ([(text(",".join(map(text, lines))), key) for key, lines in pairs],)
 
 
 def _boundaries_by_key(visitor: Any, operation: Any, matrix: Any) -> _Values:
@@ -222,10 +222,10 @@ class Plan(nodes.Visitor):
             return ((operation.label, ()),)
         if isinstance(operation, beam_nodes.ExtractFromDict):
             return ((inputs[0][0], operation.keys),)
-        found = accumulators(operation, self._bounds)
+        by_label = accumulators(operation, self._bounds)
         packed = getattr(operation, "combiners", ())
         names = {each.label: each.keys for each in packed}
-        for label, accumulator in found.items():
+        for label, accumulator in by_label.items():
             label_of_phase, read = inputs[0]
             read = names.get(label, read)
             self.reading[label_of_phase][label] = accumulator, read
@@ -259,9 +259,9 @@ def analyze(
     fingerprint = first.fingerprint()
 
     def traced(results: dict[str, tf.Tensor]) -> Traced:
-        found = trace(results)
-        found.check(fingerprint)
-        return found
+        traced_graph = trace(results)
+        traced_graph.check(fingerprint)
+        return traced_graph
 
     plan = Plan(Bounds(rows.temporary, rows.engine.bytes))
     future = tft_private.build(first)

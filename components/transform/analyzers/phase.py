@@ -152,17 +152,17 @@ class _Shard:
         self._accumulators = pickler.loads(state["_accumulators"])
 
     def __call__(self, file: str) -> States:
-        found = self.new()
+        states = self.new()
         adapter = raw.reader(self._schema, self._needed).TensorAdapter()
         for batch in raw.batches(file, self._schema, self._needed):
             tensors = adapter.ToBatchTensors(batch, produce_eager_tensors=True)
             values = self._part([tensors[name] for name in self._needed])
             for label, (accumulator, read) in self._accumulators.items():
                 columns = tuple(values[name] for name in read)
-                found[label] = accumulator.add(found[label], columns)
+                states[label] = accumulator.add(states[label], columns)
             progress.add(batch.num_rows)
         return {
-            label: accumulator.compact(found[label])
+            label: accumulator.compact(states[label])
             for label, (accumulator, _) in self._accumulators.items()
         }
 

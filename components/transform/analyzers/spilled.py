@@ -128,13 +128,13 @@ def _parts(values: pa.LargeBinaryArray) -> np.ndarray:
     _, offsets, content = values.buffers()
     window = slice(values.offset, values.offset + len(values) + 1)
     ends = np.frombuffer(offsets, np.int64)[window]
-    found = np.zeros(len(values), np.uint64)
+    numbers = np.zeros(len(values), np.uint64)
     for start in range(0, len(values), _AT_ONCE):
         some = ends[start : start + _AT_ONCE + 1]
         data = np.frombuffer(content or b"", np.uint8)[some[0] : some[-1]]
         sums = np.append(np.uint64(0), np.cumsum(_OF_BYTES[data]))
-        found[start : start + _AT_ONCE] = np.diff(sums[some - some[0]])
-    return found >> np.uint64(64 - _BITS)
+        numbers[start : start + _AT_ONCE] = np.diff(sums[some - some[0]])
+    return numbers >> np.uint64(64 - _BITS)
 
 
 def _write(parts: Iterable[pa.Table], folder: str) -> str:

@@ -150,9 +150,9 @@ class Traced:
 
     def assets(self) -> dict[str, str]:
         """The file names of vocabularies by their keys."""
-        found = annotators.get_asset_annotations(self.graph)
+        assets_of = annotators.get_asset_annotations(self.graph)
         annotators.clear_asset_annotations(self.graph)
-        return found
+        return assets_of
 
     def needed(self, tensors: Tensors) -> list[str]:
         """Names of the inputs that `tensors` depend on."""
@@ -214,9 +214,9 @@ class Traced:
             )  # fmt: skip
         values = self.part([], tensors)() if tensors else {}
         known = [values.get(str(n), x) for n, x in enumerate(flat)]
-        found = tf.nest.pack_sequence_as(notes, list(map(tf.constant, known)))
+        packed = tf.nest.pack_sequence_as(notes, list(map(tf.constant, known)))
         schema = schema_inference.infer_feature_schema_v2(
-            self.outputs, lambda: found, evaluate_schema_overrides=True
+            self.outputs, lambda: packed, evaluate_schema_overrides=True
         )
         return dataset_metadata.DatasetMetadata(schema=schema)
 

@@ -165,8 +165,8 @@ class PodJob(Section):
         """
         plain = _in_seconds(self.model_dump(mode="json"))
         names = ("context", "modules")
-        taken = {name: getattr(service, name, None) for name in names}
-        return {**plain, **taken, "workload": WORKLOAD}
+        shared = {name: getattr(service, name, None) for name in names}
+        return {**plain, **shared, "workload": WORKLOAD}
 
 
 class VertexJob(Section):
@@ -225,9 +225,11 @@ class VertexJob(Section):
         """
         shared = ("project", "region", "endpoint", "service_account")
         plain = _in_seconds(self.model_dump(mode="json"))
-        taken = service.model_dump(mode="json", include={*shared, "context", "modules"})
+        settings = service.model_dump(
+            mode="json", include={*shared, "context", "modules"}
+        )
         image = self.image or service.image
-        return {**plain, **taken, "image": image, "workload": WORKLOAD}
+        return {**plain, **settings, "image": image, "workload": WORKLOAD}
 
 
 def _in_seconds(plain: dict[str, Any]) -> dict[str, Any]:

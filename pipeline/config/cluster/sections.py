@@ -186,8 +186,8 @@ _StepT = TypeVar("_StepT", bound=Step)
 
 def _merged(steps: dict[str, _StepT], node: str, empty: _StepT) -> _StepT:
     base, own = steps.get(DEFAULT, empty), steps.get(node, empty)
-    given = {name: getattr(own, name) for name in own.model_fields_set}
-    return base.model_copy(update=given)
+    set_here = {name: getattr(own, name) for name in own.model_fields_set}
+    return base.model_copy(update=set_here)
 
 
 _STEPS = (

@@ -63,24 +63,26 @@ def follows(present: Iterable[str], nodes: Nodes) -> dict[str, set[str]]:
     """
     instead = replaced(nodes)
     ours = {*present, *instead}
-    found = {
+    predecessors = {
         instead.get(x, x): {
             instead.get(y, y) for y in node_ids.FOLLOWS.get(x, ()) if y in ours
         }
         for x in node_ids.ALL
         if x in ours
     }
-    known = found.keys() | nodes.keys()
+    known = predecessors.keys() | nodes.keys()
     for name, node in nodes.items():
         producers = {producer for producer, _ in node.producers.values()}
-        found.setdefault(name, set()).update(known & {*producers, *node.after})
+        predecessors.setdefault(name, set()).update(known & {*producers, *node.after})
     for name, node in nodes.items():
         for later in known & {*node.before}:
-            found[later].add(name)
+            predecessors[later].add(name)
     for name, node in nodes.items():
-        for later in _behind(name, found) if node.gate and not node.before else ():
-            found[later].add(name)
-    return found
+        for later in (
+            _behind(name, predecessors) if node.gate and not node.before else ()
+        ):
+            predecessors[later].add(name)
+    return predecessors
 
 
 def replaced(nodes: Nodes) -> dict[str, str]:
@@ -100,15 +102,17 @@ def _wrong_replacements(
             yield reject_at((name, "replaces"), f"{last[old]} replaces {old}, too")
 
 
-def _behind(gate: str, found: Mapping[str, set[str]]) -> list[str]:
+def _behind(gate: str, predecessors: Mapping[str, set[str]]) -> list[str]:
     """Strategos' nodes after all nodes that a gate depends on, without gates."""
     needed: set[str] = set()
     todo = [gate]
     while todo:
-        todo += (more := found[todo.pop()] - needed)
+        todo += (more := predecessors[todo.pop()] - needed)
         needed |= more
     last = max((node_ids.ALL.index(x) for x in needed if x in node_ids.ALL), default=-1)
-    return [x for x in node_ids.ALL[last + 1 :] if x in found and x not in _JUDGES]
+    return [
+        x for x in node_ids.ALL[last + 1 :] if x in predecessors and x not in _JUDGES
+    ]
 
 
 def _present(sections: Mapping[str, Any]) -> list[str]:
@@ -151,9 +155,11 @@ def _unknown(
         )
 
 
-def _cycle(found: Mapping[str, set[str]], nodes: Nodes) -> Iterator[InitErrorDetails]:
+def _cycle(
+    predecessors: Mapping[str, set[str]], nodes: Nodes
+) -> Iterator[InitErrorDetails]:
     try:
-        graphlib.TopologicalSorter(found).prepare()
+        graphlib.TopologicalSorter(predecessors).prepare()
     except graphlib.CycleError as error:
         cycle = error.args[1]
         own = next(each for each in nodes if each in cycle)
@@ -164,11 +170,11 @@ def _cycle(found: Mapping[str, set[str]], nodes: Nodes) -> Iterator[InitErrorDet
         )
 
 
-def _ordered(found: Mapping[str, set[str]]) -> list[str]:
+def _ordered(predecessors: Mapping[str, set[str]]) -> list[str]:
     """Each node behind those that it follows; ours in the order of the graph."""
     ranks = {name: rank for rank, name in enumerate(node_ids.ALL)}
     order: list[str] = []
-    while left := found.keys() - set(order):
-        ready = (name for name in left if found[name] <= set(order))
+    while left := predecessors.keys() - set(order):
+        ready = (name for name in left if predecessors[name] <= set(order))
         order.append(min(ready, key=lambda name: (ranks.get(name, -1), name)))
     return order

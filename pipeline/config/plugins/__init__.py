@@ -78,10 +78,10 @@ def chosen(registry: Registry[Any]) -> Checked:
       registry: The plug-ins; their `settings` are pydantic models or None.
     """
 
-    def check(given: dict[str, Any]) -> dict[str, Any]:
-        finite(given)
+    def check(options: dict[str, Any]) -> dict[str, Any]:
+        finite(options)
         errors: list[InitErrorDetails] = []
-        for name, settings in given.items():
+        for name, settings in options.items():
             wrong = list(problems(registry, name))
             if name in registry.own:
                 wrong = [
@@ -97,7 +97,7 @@ def chosen(registry: Registry[Any]) -> Checked:
             raise_all(errors)
         return {
             name: valid_settings(registry[name].settings, settings or {})
-            for name, settings in given.items()
+            for name, settings in options.items()
         }
 
     return Checked("a mapping of names of plug-ins to their settings", check)

@@ -136,10 +136,10 @@ def _compile(
 def _of_pushes(config: Config, section: Kubeflow | Vertex) -> dict[str, str]:
     root = section.root
     who = {"root": root, "pipeline": config.name, "place": root}
-    found = {PUSHER_VARIABLE: json.dumps(who)}
+    variables = {PUSHER_VARIABLE: json.dumps(who)}
     if config.trainer.warm_start == LATEST:
-        found[WEIGHTS_VARIABLE] = "1"
-    return found
+        variables[WEIGHTS_VARIABLE] = "1"
+    return variables
 
 
 def _record_steps(spec: Json) -> None:
@@ -153,5 +153,5 @@ def _record_steps(spec: Json) -> None:
 
 def _set_environment(spec: Json, node: str, variables: Mapping[str, str]) -> None:
     """Sets environment variables of a node: its operation, which is no parameter."""
-    found = steps.container(spec, node).setdefault("env", [])
-    found += ({"name": k, "value": v} for k, v in variables.items())
+    entries = steps.container(spec, node).setdefault("env", [])
+    entries += ({"name": k, "value": v} for k, v in variables.items())

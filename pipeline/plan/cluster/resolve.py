@@ -126,10 +126,10 @@ def add_to(
       defaults: A value for each runtime parameter.
       image: The container image.
     """
-    given = spec["root"]["inputDefinitions"]["parameters"]
+    inputs = spec["root"]["inputDefinitions"]["parameters"]
     for name in set(_OUTPUTS) - set(_GIVEN):
-        given.pop(name, None)
-    for name, parameter in given.items():
+        inputs.pop(name, None)
+    for name, parameter in inputs.items():
         parameter |= {"defaultValue": defaults[name], "isOptional": True}
     for task in spec["root"]["dag"]["tasks"].values():
         _take_outputs(task)
@@ -138,7 +138,7 @@ def add_to(
         "inputDefinitions": {
             "parameters": {
                 name: {"parameterType": each["parameterType"]}
-                for name, each in given.items()
+                for name, each in inputs.items()
             }
         },
         "outputDefinitions": {
@@ -148,7 +148,7 @@ def add_to(
     spec["root"]["dag"]["tasks"][NODE] = {
         "componentRef": {"name": NODE},
         "inputs": {
-            "parameters": {name: {"componentInputParameter": name} for name in given}
+            "parameters": {name: {"componentInputParameter": name} for name in inputs}
         },
         "taskInfo": {"name": NODE},
     }
@@ -163,11 +163,11 @@ def add_to(
 
 
 def _take_outputs(task: dict[str, Any]) -> None:
-    taken = task.get("inputs", {}).get("parameters", {})
-    for name, source in taken.items():
+    passed = task.get("inputs", {}).get("parameters", {})
+    for name, source in passed.items():
         parameter = source.get("componentInputParameter")
         if parameter in _OUTPUTS:
-            taken[name] = {
+            passed[name] = {
                 "taskOutputParameter": {
                     "producerTask": NODE,
                     "outputParameterKey": parameter,
@@ -203,19 +203,19 @@ def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str,
     if serving:
         about = serving.about, question.root, question.take_over
         production.reject_other(to, *about)
-    found = {
+    answers = {
         "spans": json.dumps([[span.number, span.version] for span in data.chosen]),
         "data_fingerprint": spans.fingerprint(data.chosen),
         "compared_spans": NOTHING,
     }
     if question.gates:
         new = _new(data, serving)
-        found["compared_spans"] = compared_spans.compared_spans(
+        answers["compared_spans"] = compared_spans.compared_spans(
             data, new, question.serving
         )
-    candidate = _candidate(question.key, {**parameters, **found})
+    candidate = _candidate(question.key, {**parameters, **answers})
     return {
-        **found,
+        **answers,
         "baseline": _baseline(question, parameters, serving, candidate),
         "warm_start": _weights(question, parameters["warm_start"], serving, candidate),
         "candidate": candidate,
@@ -295,20 +295,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=NODE)
     parser.add_argument("--question", required=True, type=json.loads)
     parser.add_argument("--input", required=True, type=json.loads)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        found = answer(
-            ResolveRequest(**given.question), given.input["inputs"]["parameterValues"]
+        answers = answer(
+            ResolveRequest(**options.question),
+            options.input["inputs"]["parameterValues"],
         )
     except UserError as error:
         print(f"{NODE}: {error}", file=sys.stderr)
         return error.exit_code
-    step_record.write_answer(step_record.taken_from(given.input), found)
-    for name, output in given.input["outputs"]["parameters"].items():
+    step_record.write_answer(step_record.taken_from(options.input), answers)
+    for name, output in options.input["outputs"]["parameters"].items():
         file = Path(output["outputFile"])
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(found[name])
-    print("\n".join(f"{name}: {value}" for name, value in found.items()))
+        file.write_text(answers[name])
+    print("\n".join(f"{name}: {value}" for name, value in answers.items()))
     return 0
 
 

@@ -75,10 +75,10 @@ def platform(spec: Json, section: Kubeflow) -> Json:
         }
         for node in spec["root"]["dag"]["tasks"]
     }
-    given = {label: settings for label, settings in executors.items() if settings}
-    if not given:
+    configured = {label: settings for label, settings in executors.items() if settings}
+    if not configured:
         return {}
-    return {"platforms": {"kubernetes": {"deploymentSpec": {"executors": given}}}}
+    return {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configured}}}}
 
 
 def notes(section: Kubeflow) -> Iterator[str]:
@@ -129,9 +129,11 @@ def _common(section: Kubeflow) -> Iterator[tuple[str, Any]]:
 
 
 def _keys(
-    given: tuple[Keys, ...], field: str, name: str, key: str
+    options: tuple[Keys, ...], field: str, name: str, key: str
 ) -> Iterator[tuple[str, Any]]:
-    volumes = [{name: each.name, "mountPath": each.path} for each in given if each.path]
+    volumes = [
+        {name: each.name, "mountPath": each.path} for each in options if each.path
+    ]
     if volumes:
         yield f"{field}Volume", volumes
     variables = [
@@ -139,7 +141,7 @@ def _keys(
             name: each.name,
             "keyToEnv": [{key: k, "envVar": v} for v, k in sorted(each.env.items())],
         }
-        for each in given
+        for each in options
         if each.env
     ]
     if variables:

@@ -32,11 +32,11 @@ def problems(config: Config, specs: Mapping[str, Spec]) -> Iterator[UserError]:
             elif wanted := _wrong(value, spec.parameters[argument]):
                 yield config.problem(here, received=received(value), expected=wanted)
         yield from _output_problems(config, name, spec)
-        given = {*node.inputs, *node.parameters}
+        names = {*node.inputs, *node.parameters}
         for kind in ("inputs", "parameters"):
             for argument, each in getattr(spec, kind).items():
-                if not (each.optional or argument in given):
-                    given.add(argument)
+                if not (each.optional or argument in names):
+                    names.add(argument)
                     yield config.problem(
                         key,
                         f"`{node.component}` needs `{kind}.{argument}`"

@@ -52,16 +52,16 @@ def classes(config: Config) -> dict[str, Any]:
     Raises:
       ConfigError: A module cannot be imported.
     """
-    found, problems = {}, []
+    loaded, problems = {}, []
     for name, node in config.nodes.items():
         try:
             module = modules.load(str(config.folder), node.module)
-            found[name] = getattr(module, node.name, None)
+            loaded[name] = getattr(module, node.name, None)
         except UserError as error:
             problems.append(config.located(error, f"nodes.{name}.component"))
     if problems:
         raise ConfigError(problems, str(config.path))
-    return found
+    return loaded
 
 
 def read(

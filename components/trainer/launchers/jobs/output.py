@@ -53,11 +53,11 @@ class Output(abc.ABC):
         bad = [match for line in self._job.last if (match := _BAD_TASK.search(line))]
         tasks = list(self._tasks.values())
         logs = [tasks[int(bad[0][1])]] if bad else tasks
-        found = next((log for log in logs if log.last), self._job)
-        if not found.last:
+        source = next((log for log in logs if log.last), self._job)
+        if not source.last:
             return ""
-        lines = "".join(f"\n      {line}" for line in found.last)
-        return f"The last lines of {found.name}:{lines}"
+        lines = "".join(f"\n      {line}" for line in source.last)
+        return f"The last lines of {source.name}:{lines}"
 
 
 class FileOutput(Output):

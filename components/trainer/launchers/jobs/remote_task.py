@@ -150,8 +150,10 @@ def reject_other_code(
     """
     spec, _ = attempt.request()
     wanted = environ.get(CODE_VARIABLE)
-    found = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
-    if wanted and found != wanted:
+    fingerprint_here = fingerprint.fingerprint(
+        spec.folder, spec.module, files=spec.files
+    )
+    if wanted and fingerprint_here != wanted:
         raise UserError(
             f"the module {spec.module} in {spec.folder} of the image differs from that "
             "where the run was started",

@@ -32,8 +32,8 @@ def addresses(folder: Path, environ: Mapping[str, str]) -> list[str]:
       folder: Folder of the attempt, with the files `HOSTS` and `NODES`.
       environ: The environment that srun gave this process.
     """
-    found = re.findall(r"^NodeName=(\S+).*? NodeAddr=(\S+)", _text(folder, NODES), re.M)
-    address = dict(found)  # the names of nodes need not resolve
+    pairs = re.findall(r"^NodeName=(\S+).*? NodeAddr=(\S+)", _text(folder, NODES), re.M)
+    address = dict(pairs)  # the names of nodes need not resolve
     hosts = _text(folder, HOSTS).split()
     counts = list(_counts(environ["SLURM_STEP_TASKS_PER_NODE"]))
     places = [

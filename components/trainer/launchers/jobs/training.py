@@ -74,14 +74,14 @@ class _Training:
 
     def facts(self) -> dict[str, Any]:
         """Trains until the model is published, or no restart is left."""
-        found = self._left()
+        attempt = self._left()
         if self._from_scratch:
             places.remove(self._folder)
         restarts, policy = 0, Restarts(self._operation.max_restarts)
         while True:
             before = self._checkpoints()
-            ending = self._ended(found or self._submitted())
-            found = None
+            ending = self._ended(attempt or self._submitted())
+            attempt = None
             if isinstance(ending, dict):
                 break
             stepped = self._checkpoints() != before
@@ -97,15 +97,15 @@ class _Training:
         """The job that an earlier launcher of this training left; ends all others."""
         live = [j for j in self._asked(self._jobs) if j.phase != "ended"]
         same = [j for j in live if self._is_same(j) and not j.cancelled]
-        found = same[-1] if same else None
+        latest = same[-1] if same else None
         for job in live:
-            if job is not found:
+            if job is not latest:
                 self._end(job)
-        if found is None:
+        if latest is None:
             return None
-        watchdog.log(f"joining {self._scheduler.name} job {found.id}: {found.state}")
-        self._asked(lambda: self._scheduler.adopt(found))
-        return found, attempt_at(found.folder)
+        watchdog.log(f"joining {self._scheduler.name} job {latest.id}: {latest.state}")
+        self._asked(lambda: self._scheduler.adopt(latest))
+        return latest, attempt_at(latest.folder)
 
     def _end(self, job: Job) -> None:
         """Makes a job of other settings end; its folder may have been removed."""
@@ -134,9 +134,9 @@ class _Training:
         problem = f"{self._scheduler.name} does not answer"
         return _insisted(question, UnreachableError, problem)
 
-    def _ended(self, found: tuple[Job, Attempt]) -> dict[str, Any] | Failure:
+    def _ended(self, started: tuple[Job, Attempt]) -> dict[str, Any] | Failure:
         """How a job has ended; it is cancelled if this process must end before."""
-        watch = self._watch(*found)
+        watch = self._watch(*started)
         ending: dict[str, Any] | Failure | None = None
         try:
             ending = watch.until_ended()
@@ -158,8 +158,8 @@ class _Training:
         return _insisted(use, OSError, problem, remedy)
 
     def _checkpoints(self) -> set[str]:
-        found = self._stored(lambda: self._folder.glob("step-*"))
-        return {path.name for path in found}
+        paths = self._stored(lambda: self._folder.glob("step-*"))
+        return {path.name for path in paths}
 
     def _published(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Copies the model from the attempt's folder to its own."""

@@ -123,9 +123,9 @@ class Watch:
         except UnreachableError as error:
             self._log(f"{self._scheduler.name} does not answer, {self.label}: {error}")
             return True
-        found = [job for job in jobs if job.id == self.job.id]
-        self.job = found[0] if found else self.job
-        return bool(found)
+        same = [job for job in jobs if job.id == self.job.id]
+        self.job = same[0] if same else self.job
+        return bool(same)
 
     def _failure(self, known: bool) -> Failure | None:
         """How the job failed, if it has."""

@@ -51,7 +51,7 @@ class CallbackState:
           A list with a dict for each callback (`set`: JSON by attribute, `deleted`:
           names of attributes), and all arrays by name.
         """
-        found = []
+        changes = []
         arrays: dict[str, np.ndarray] = {}
         for now, made, begun in self._moments():
             changed = {
@@ -61,8 +61,8 @@ class CallbackState:
                 and not (value == made.get(name) and value == begun.get(name))
             }
             gone = sorted(begun.keys() - now.keys())
-            found.append({"set": changed, "deleted": gone})
-        return found, arrays
+            changes.append({"set": changed, "deleted": gone})
+        return changes, arrays
 
     def give(
         self, stored: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
@@ -92,11 +92,11 @@ class CallbackState:
         """
         for callback, kept in zip(self._callbacks, plain, strict=True):
             vars(callback).update(kept)
-        found: dict[tuple[int, str], dict[int, np.ndarray]] = {}
+        by_attribute: dict[tuple[int, str], dict[int, np.ndarray]] = {}
         for key, array in arrays.items():
             number, name, index = key.split("/")
-            found.setdefault((int(number), name), {})[int(index)] = array
-        for (place, name), parts in found.items():
+            by_attribute.setdefault((int(number), name), {})[int(index)] = array
+        for (place, name), parts in by_attribute.items():
             values = [parts[part] for part in range(len(parts))]
             vars(self._callbacks[place])[name] = values
 

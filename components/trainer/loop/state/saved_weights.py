@@ -105,14 +105,14 @@ def differences(ours: Sequence[Described], theirs: Sequence[Described]) -> str:
     """
     if [x[1:3] for x in ours] == [x[1:3] for x in theirs]:
         return ""
-    found = [
+    texts = [
         f"{shown(mine)} here, {shown(other)} there"
         for mine, other in zip(ours, theirs, strict=False)
         if mine[1:3] != other[1:3]
     ]
-    found += [f"{shown(mine)} only here" for mine in ours[len(theirs) :]]
-    found += [f"{shown(other)} only there" for other in theirs[len(ours) :]]
-    return "; ".join(first(found, 3))
+    texts += [f"{shown(mine)} only here" for mine in ours[len(theirs) :]]
+    texts += [f"{shown(other)} only there" for other in theirs[len(ours) :]]
+    return "; ".join(first(texts, 3))
 
 
 def shown(described: Described) -> str:

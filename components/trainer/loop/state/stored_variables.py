@@ -138,9 +138,9 @@ def _saved(part: Any) -> list[Any]:
     Optimizers of tf-keras are left out: some of their variables exist only after the
     first step.
     """
-    found = compiled.variables(part) if keras3.package_of(part) else []
+    variables_of = compiled.variables(part) if keras3.package_of(part) else []
     own = list(part.optimizer.variables) if keras3.is_model(part) else []
-    return found + own
+    return variables_of + own
 
 
 def _write(root: tf.train.Checkpoint, path: str, variables: Iterable[Any]) -> None:
@@ -165,7 +165,7 @@ def _read(
 
 
 def _missing(held: Held, variables: Iterable[Any]) -> list[str]:
-    known = stored_objects.identities(found for found, _ in held)
+    known = stored_objects.identities(variable for variable, _ in held)
     return [getattr(x, "path", x.name) for x in variables if id(x) not in known]
 
 
@@ -179,9 +179,9 @@ def _set_totals(held: Held, path: str, is_chief: bool) -> None:
 def _totals(held: Held) -> Iterator[tuple[Sequence[tf.Variable], str]]:
     """For each total, the variables of this task's replicas and the key in a file."""
     here = tf.distribute.get_strategy()
-    for found, key in held:
-        if keras3.is_total_of_replicas(found):
-            yield here.experimental_local_results(keras3.of_tensorflow(found)), key
+    for variable, key in held:
+        if keras3.is_total_of_replicas(variable):
+            yield here.experimental_local_results(keras3.of_tensorflow(variable)), key
 
 
 def _whole(part: Any) -> tf.train.Checkpoint:

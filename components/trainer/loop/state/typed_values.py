@@ -78,10 +78,10 @@ class Encoded:
         if id(value) in self._within:
             return self._object(value, None)
         self._within.add(id(value))
-        found = self._encode_parts(value)
-        if not isinstance(found, _Object):
+        encoded = self._encode_parts(value)
+        if not isinstance(encoded, _Object):
             self._within.discard(id(value))
-        return found
+        return encoded
 
     def _encode_parts(self, value: Any) -> Any:
         kind = type(value).__name__
@@ -155,8 +155,8 @@ def decoded(
       arrays: The arrays of all values, by name.
       current: The value to be replaced; variables in it are assigned and reused.
     """
-    found = [arrays[name] for name in stored["arrays"]]
-    return _decode(stored["tree"], found, current)
+    values = [arrays[name] for name in stored["arrays"]]
+    return _decode(stored["tree"], values, current)
 
 
 def _decode(tree: Any, arrays: list[np.ndarray], current: Any) -> Any:
@@ -176,13 +176,13 @@ def _decode(tree: Any, arrays: list[np.ndarray], current: Any) -> Any:
     if "dtype" in rest:
         return _placed(kind, _typed(arrays[parts], rest["dtype"]), current)
     known = current if isinstance(current, Mapping) else {}
-    found = {}
+    entries = {}
     for key, value in parts:
         key = _decode(key, arrays, None)
-        found[key] = _decode(value, arrays, known.get(key))
+        entries[key] = _decode(value, arrays, known.get(key))
     if kind == "defaultdict":
-        return collections.defaultdict(_FACTORIES.get(rest["factory"]), found)
-    return _MAPPINGS[kind](found)
+        return collections.defaultdict(_FACTORIES.get(rest["factory"]), entries)
+    return _MAPPINGS[kind](entries)
 
 
 def _typed(array: np.ndarray, dtype: str) -> np.ndarray:

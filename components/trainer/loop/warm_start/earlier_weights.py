@@ -84,10 +84,10 @@ def read(
             _assign(groups[i], start, reader.get_tensor(start.key), is_chief)
     # The state of metrics and layers; its size may depend on a vocabulary's.
     shapes = reader.get_variable_to_shape_map()
-    for found, key in held:
-        size = tf.TensorShape(found.shape).as_list()
-        if id(found) not in index and shapes[key] == size:
-            _assign([found], _Start(key), reader.get_tensor(key), is_chief)
+    for variable, key in held:
+        size = tf.TensorShape(variable.shape).as_list()
+        if id(variable) not in index and shapes[key] == size:
+            _assign([variable], _Start(key), reader.get_tensor(key), is_chief)
     _report(starts, ours)
     return {i for i, x in starts.items() if x.move or x.reason}
 
@@ -210,9 +210,9 @@ def _check(
             other = theirs[pairing[i]]
             if _unsized(ours[i], start) != _unsized(other, start):
                 differing.append(f"{shown(ours[i])} here, {shown(other)} there")
-    taken = set(pairing.values())
+    paired = set(pairing.values())
     states = [x[1:3] for i, x in enumerate(ours) if i not in starts]
-    more = [x for j, x in enumerate(theirs) if j not in taken and x[1:3] not in states]
+    more = [x for j, x in enumerate(theirs) if j not in paired and x[1:3] not in states]
     if missing and [x[1:3] for x in ours] == [x[1:3] for x in theirs]:
         raise _without_values(path, [x[0] for x in missing])
     differing += [f"{shown(x)} only here" for x in missing]

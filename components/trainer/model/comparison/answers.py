@@ -39,14 +39,14 @@ def of(
       strategy: The strategy of the model; all its tasks must call this function. None
         for a model outside of any strategy.
     """
-    given = keras3.taken(model, features)
+    inputs = keras3.taken(model, features)
     if strategy is None:
-        output = model(given, training=False)
+        output = model(inputs, training=False)
     else:
-        found = strategy.run(lambda: model(given, training=False))
-        output = strategy.experimental_local_results(found)[0]
-    found = named(output, getattr(model, "output_names", None))
-    return {k: v.numpy() for k, v in found.items() if isinstance(v, tf.Tensor)}
+        tensors = strategy.run(lambda: model(inputs, training=False))
+        output = strategy.experimental_local_results(tensors)[0]
+    tensors = named(output, getattr(model, "output_names", None))
+    return {k: v.numpy() for k, v in tensors.items() if isinstance(v, tf.Tensor)}
 
 
 def named(output: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
@@ -60,13 +60,13 @@ def named(output: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
       Tensors `[rows, …]` of rank 2 or more by name; floating ones as float32.
     """
     if isinstance(output, Mapping):
-        found = dict(output)
+        by_name = dict(output)
     elif isinstance(output, (list, tuple)) and len(output) > 1:
         keys = names or [f"output_{i}" for i in range(len(output))]
-        found = dict(zip(keys, output, strict=True))
+        by_name = dict(zip(keys, output, strict=True))
     else:
-        found = {"predictions": tf.nest.flatten(output)[0]}
-    return {name: _as_answer(value) for name, value in found.items()}
+        by_name = {"predictions": tf.nest.flatten(output)[0]}
+    return {name: _as_answer(value) for name, value in by_name.items()}
 
 
 def write(
@@ -102,8 +102,8 @@ def read(path: str) -> Answers | None:
     """
     if not os.path.exists(_file(path)):
         return None
-    with np.load(_file(path)) as found:
-        return dict(found)
+    with np.load(_file(path)) as arrays:
+        return dict(arrays)
 
 
 def tolerance(model: tf.keras.Model) -> float:
@@ -119,27 +119,27 @@ def tolerance(model: tf.keras.Model) -> float:
     return max([TOLERANCES.get(kind, TOLERANCES["float32"]) for kind in kinds])
 
 
-def difference(found: Answers, expected: Answers, allowed: float) -> str:
+def difference(actual: Answers, expected: Answers, allowed: float) -> str:
     """Describes differences between answers; "" if there are none.
 
     Args:
-      found: Answers of one model.
+      actual: Answers of one model.
       expected: Answers of the other model, on the same rows.
       allowed: Tolerance, relative to the largest value of an output.
     """
-    if found.keys() != expected.keys():
-        return f"outputs {', '.join(sorted(found))} for {', '.join(sorted(expected))}"
-    texts = (_differing(n, found[n], expected[n], allowed) for n in sorted(found))
+    if actual.keys() != expected.keys():
+        return f"outputs {', '.join(sorted(actual))} for {', '.join(sorted(expected))}"
+    texts = (_differing(n, actual[n], expected[n], allowed) for n in sorted(actual))
     return "; ".join(filter(None, texts))
 
 
 def _differing(
-    name: str, found: np.ndarray, expected: np.ndarray, allowed: float
+    name: str, actual: np.ndarray, expected: np.ndarray, allowed: float
 ) -> str:
-    if found.shape != expected.shape:
-        return f"`{name}` of shape {found.shape} for {expected.shape}"
-    rows = len(found)
-    one, other = (each.reshape(rows, -1) for each in (found, expected))
+    if actual.shape != expected.shape:
+        return f"`{name}` of shape {actual.shape} for {expected.shape}"
+    rows = len(actual)
+    one, other = (each.reshape(rows, -1) for each in (actual, expected))
     if not np.issubdtype(one.dtype, np.floating):
         wrong = (one != other).any(axis=1)
         place = int(np.argmax(wrong))

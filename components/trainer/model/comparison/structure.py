@@ -52,15 +52,15 @@ def of(model: tf.keras.Model) -> Structure:
       functional model among them, the calls of layers. Names are for messages.
     """
     inputs = keras3.inputs_of(model)
-    found = [
+    entries = [
         ["input", f"{name} {_array(inputs[name].dtype, inputs[name].shape[1:])}"]
         for name in sorted(inputs)
     ]
     layers = compiled.layers(model)
     kinds = keras3.classes("layers", "InputLayer")
-    found += [[x.name, _layer(x)] for x in layers if not isinstance(x, kinds)]
+    entries += [[x.name, _layer(x)] for x in layers if not isinstance(x, kinds)]
     names = {id(functional.tensor(x).layer): name for name, x in inputs.items()}
-    return [*found, *(call for layer in layers for call in _calls(layer, names))]
+    return [*entries, *(call for layer in layers for call in _calls(layer, names))]
 
 
 def write(model: tf.keras.Model, path: str) -> None:
@@ -174,9 +174,9 @@ def check_tasks(
         return
     longest = int(max(size for size, *_ in sizes))
     texts = _exchanged([*text.ljust(longest)], agreement, own)
-    found = [json.loads(bytes(map(int, each))) for each in texts]
-    for task, theirs in zip(cluster.tasks, found, strict=True):
-        check(found[0], theirs, f"in {cluster.tasks[0].name}", f"in {task.name}")
+    structures = [json.loads(bytes(map(int, each))) for each in texts]
+    for task, theirs in zip(cluster.tasks, structures, strict=True):
+        check(structures[0], theirs, f"in {cluster.tasks[0].name}", f"in {task.name}")
 
 
 def _file(path: str) -> str:
@@ -228,7 +228,7 @@ def _calls(layer: Any, names: Mapping[int, str]) -> Structure:
       layer: A layer or model.
       names: Names of the inputs of the whole model, by the ids of their layers.
     """
-    found: Structure = []
+    calls: Structure = []
     known: dict[tuple[int, int], str] = {}
     first: dict[int, str] = {}
     for each in functional.calls(layer):
@@ -236,14 +236,14 @@ def _calls(layer: Any, names: Mapping[int, str]) -> Structure:
         label = names.get(id(each.layer)) or f"{callee}#{len(known)}"
         known[id(each.layer), each.number] = label
         again = first.setdefault(id(each.layer), label)
-        given = [
+        arguments = [
             known[id(x.layer), x.number] + f".{x.place}" * bool(x.place)
             for x in each.inputs
         ]
-        if given:
+        if arguments:
             callee = callee if again == label else again
-            found.append([each.layer.name, f"{callee}({', '.join(given)})"])
-    return found
+            calls.append([each.layer.name, f"{callee}({', '.join(arguments)})"])
+    return calls
 
 
 def _array(dtype: Any, shape: Any) -> str:

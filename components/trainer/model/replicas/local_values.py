@@ -37,8 +37,8 @@ def average(model: tf.keras.Model) -> None:
             copies = variable.values
             variable.assign(tf.add_n(copies) / len(copies))
         return
-    found = compiled.variables(model) if isinstance(model, tf.keras.Model) else ()
-    for variable in found:
+    variables = compiled.variables(model) if isinstance(model, tf.keras.Model) else ()
+    for variable in variables:
         local = variable.synchronization == tf.VariableSynchronization.ON_READ
         if local and variable.aggregation in _AVERAGED:
             variable.assign(variable.read_value())

@@ -101,12 +101,12 @@ class _Probe:
         self, losses: Mapping[str, tuple[Any, tf.Tensor]], labels: tf.Tensor
     ) -> dict[int, str]:
         """The kind of each loss of the user's by its id: `rows`, `mean` or `sum`."""
-        found = {}
+        kinds_of = {}
         for name, (loss, output) in losses.items():
             if loss is None or keras3.is_of_keras(loss) or isinstance(loss, str):
                 continue  # Keras's own give a value for each row
-            found[id(loss)] = self._kind(loss, output, labels, name)
-        return found
+            kinds_of[id(loss)] = self._kind(loss, output, labels, name)
+        return kinds_of
 
     def _kind(self, loss: Any, output: Any, labels: tf.Tensor, name: str) -> str:
         if labels.dtype.is_floating:
@@ -114,8 +114,8 @@ class _Probe:
         compute = autograph.converted(_function_of(loss))
 
         def values() -> list[Any]:
-            found = (compute(labels[part], output[part]) for part in self._parts)
-            return [tf.convert_to_tensor(value) for value in found]
+            computed = (compute(labels[part], output[part]) for part in self._parts)
+            return [tf.convert_to_tensor(value) for value in computed]
 
         kind = _judged(*self._computed(values))
         if kind == "rows" or (kind and not self._says):
@@ -146,8 +146,8 @@ class _Probe:
             raise UserError(f"{self._where}: what layers give to `add_loss` {_ADDS_UP}")
 
     def _computed(self, values: Callable[[], list[Any]]) -> list[np.ndarray]:
-        found = values() if self._model.run_eagerly else tracing.values(values)
-        return [np.asarray(value, np.float64) for value in found]
+        losses = values() if self._model.run_eagerly else tracing.values(values)
+        return [np.asarray(value, np.float64) for value in losses]
 
     def _said(self, what: str) -> str:
         if self._says:
@@ -232,8 +232,8 @@ def changed(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
 
     @functools.wraps(loss)
     def values(labels: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
-        found = autograph.converted(loss)(labels, *args, **kwargs)
-        return by(tf.convert_to_tensor(found), labels)
+        losses = autograph.converted(loss)(labels, *args, **kwargs)
+        return by(tf.convert_to_tensor(losses), labels)
 
     return values
 

@@ -76,7 +76,7 @@ def find(forward: Forward) -> Positions:
         for use, columns in changed.items():
             if name in use.sources:
                 met.setdefault((use, name), []).append((column, columns))
-    found, ids = [], {}
+    positions, ids = [], {}
     for (use, name), pairs in met.items():
         offsets = {min(x, default=0) - column for column, x in pairs}
         axis = use.axis_of_columns(use.operand.shape[-1])
@@ -85,8 +85,8 @@ def find(forward: Forward) -> Positions:
             key = f"{_PREFIX}{name}"
             ids[key] = _columns(sizes[name])
             place = use.table, name, key, axis, offsets.pop(), sizes[name]
-            found.append(Position(*place))
-    return Positions(found, ids)
+            positions.append(Position(*place))
+    return Positions(positions, ids)
 
 
 def feature_of(name: str) -> str | None:

@@ -87,11 +87,11 @@ class Forward:
     """
 
     def __init__(self, model: tf.keras.Model, features: Mapping[str, Any]):
-        given = keras3.taken(model, features)
-        self._features = {name: _without_nan(x) for name, x in given.items()}
+        inputs = keras3.taken(model, features)
+        self._features = {name: _without_nan(x) for name, x in inputs.items()}
 
-        def call(given: Mapping[str, Any]) -> Any:
-            return local_values.of_first(lambda: model(given, training=False))
+        def call(inputs: Mapping[str, Any]) -> Any:
+            return local_values.of_first(lambda: model(inputs, training=False))
 
         self._trace = tracing.Trace(call, self._features)
         self._fed = [x for parts in self._trace.placeholders.values() for x in parts]
@@ -139,7 +139,7 @@ class Forward:
           with as many rows as the features are compared.
         """
         first = self._evaluated({})
-        found: list[dict[Use, set[int]]] = []
+        changes: list[dict[Use, set[int]]] = []
         rows = len(self._features[columns[0][0]]) if columns else 1
         for begin in range(0, len(columns), rows):
             chunk = columns[begin : begin + rows]
@@ -149,7 +149,7 @@ class Forward:
                     features[name] = self._features[name].numpy().copy()
                 features[name].reshape(rows, -1)[row, column] += 1
             now = self._evaluated({k: tf.constant(x) for k, x in features.items()})
-            found += [
+            changes += [
                 {
                     use: set(np.flatnonzero(differ(now[use][row], x[row])).tolist())
                     for use, x in first.items()
@@ -157,7 +157,7 @@ class Forward:
                 }
                 for row in range(len(chunk))
             ]
-        return found
+        return changes
 
     def _evaluated(
         self, changed: Mapping[str, Any], looked_up: Mapping[str, Any] | None = None
@@ -174,10 +174,10 @@ class Forward:
             kept[place] = tf.fill(shape, tf.cast(value, dtype))
         features = list({**self._features, **changed}.values())
         try:
-            found = part(*tf.nest.flatten(features, expand_composites=True), *kept)
+            values = part(*tf.nest.flatten(features, expand_composites=True), *kept)
         except tf.errors.OpError:
             return {}
-        return dict(zip(self.uses, (x.numpy() for x in found), strict=True))
+        return dict(zip(self.uses, (x.numpy() for x in values), strict=True))
 
     @functools.cached_property
     def _part(self) -> tuple[Any, list[Any]]:
@@ -199,15 +199,15 @@ class Forward:
           Tuples of table, axis and number of columns. The axis is -1 if an operation
           may exchange columns; then each table with an axis of that size is listed.
         """
-        found = []
+        columns_of = []
         for output in tf.nest.flatten(self._trace.graph.structured_outputs):
             if output.dtype.is_floating and output.shape.rank and output.shape[-1]:
-                found += self._columns_of(output, output.shape[-1])
-        return found
+                columns_of += self._columns_of(output, output.shape[-1])
+        return columns_of
 
     def _columns_of(self, output: tf.Tensor, width: int) -> list[tuple[int, int, int]]:
         todo, seen = [output], {output.ref()}
-        found, is_known = [], True
+        columns_of, is_known = [], True
         while todo:
             op = todo.pop().op
             tables = [
@@ -215,9 +215,11 @@ class Forward:
             ]
             if op.type in _PRODUCTS and tables:
                 transposed = op.get_attr(_PRODUCTS[op.type])
-                found += [(table, 0 if transposed else 1, width) for _, table in tables]
+                columns_of += [
+                    (table, 0 if transposed else 1, width) for _, table in tables
+                ]
             elif op.type in _BY_COLUMN:
-                found += [
+                columns_of += [
                     (table, x.shape.rank - 1, width)
                     for x, table in tables
                     if x.shape.rank and x.shape[-1] == width
@@ -231,32 +233,34 @@ class Forward:
                 todo += new
             elif op.type not in ("Const", "Placeholder"):
                 is_known = False
-        return found if is_known else [(x, -1, width) for x in self._of_size(width)]
+        return (
+            columns_of if is_known else [(x, -1, width) for x in self._of_size(width)]
+        )
 
     def _of_size(self, width: int) -> list[int]:
         """Indices of the tables with an axis of size `width`, ascending."""
-        found = (
+        indices = (
             table
             for tensor, table in self._held.items()
             if width
             in (tensor.deref().shape.as_list() if tensor.deref().shape.rank else [])
         )
-        return sorted(set(found))
+        return sorted(set(indices))
 
     def _boundaries(self, operands: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The tensors that operands get from variables, through any operation."""
         stops = {x.op.name for x in (*self._fed, *self._lookup_outputs.values())}
         todo, seen = list(operands), {x.ref() for x in operands}
-        found = []
+        boundaries = []
         while todo:
             tensor = todo.pop()
             if tensor.op.name in self._made:
-                found.append(tensor)
+                boundaries.append(tensor)
             elif tensor.op.name not in stops:
                 new = [x for x in tensor.op.inputs if x.ref() not in seen]
                 seen.update(x.ref() for x in new)
                 todo += new
-        return found
+        return boundaries
 
     def _follow(self, handles: Mapping[int, int]) -> None:
         """Finds uses and look-ups, going through operations in topological order."""
@@ -337,10 +341,10 @@ def _without_nan(value: Any) -> Any:
 def _handles(model: tf.keras.Model) -> dict[int, int]:
     """Indices of tables by the `id` of the handle of each local variable."""
     strategy = tf.distribute.get_strategy()
-    found = {}
+    indices = {}
     for index, table in enumerate(partitioned_variables.tables_of(model)):
         for part in table:
             variable = keras3.of_tensorflow(part)
             for local in strategy.experimental_local_results(variable):
-                found[id(local.handle)] = index
-    return found
+                indices[id(local.handle)] = index
+    return indices

@@ -54,12 +54,12 @@ def comparable(
     """
     both = tables.relations[index], earlier.relations[then]
     common = set.intersection(*({x.source for x in each} for each in both))
-    taken = set(tables.inputs) & set(earlier.inputs)
+    shared = set(tables.inputs) & set(earlier.inputs)
     own, before = (
         [
             x
             for x in each
-            if x.source in common or columns.feature_of(x.source) not in taken
+            if x.source in common or columns.feature_of(x.source) not in shared
         ]
         for each in both
     )
@@ -117,9 +117,9 @@ def apply(move: Move, new: np.ndarray, old: np.ndarray) -> np.ndarray:
     every = [(np.arange(size), np.arange(size)) for size in new.shape]
     pairs = [move.rows.get(axis, pair) for axis, pair in enumerate(every)]
     to, of = (np.ix_(*each) for each in zip(*pairs, strict=True))
-    found = np.array(new)
-    found[to] = old[of]
-    return found
+    moved = np.array(new)
+    moved[to] = old[of]
+    return moved
 
 
 @dataclasses.dataclass(frozen=True)

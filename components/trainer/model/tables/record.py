@@ -25,9 +25,13 @@ def write(tables: Tables, path: str) -> None:
     names = sorted(tables.ids)
     arrays: dict[str, Any] = {}
     for number, name in enumerate(names):
-        found = tables.ids[name]
-        if found.entries is not None:
-            parts = {"ids": found.ids, "others": found.others, **_packed(found.entries)}
+        feature_ids = tables.ids[name]
+        if feature_ids.entries is not None:
+            parts = {
+                "ids": feature_ids.ids,
+                "others": feature_ids.others,
+                **_packed(feature_ids.entries),
+            }
             arrays |= {f"{number}.{part}": array for part, array in parts.items()}
     described = {
         "features": {

@@ -89,12 +89,13 @@ def find(
     """
     declared = _declared(model, ids)
     try:
-        found, lookups = _traced(model, features, ids, label)
+        relations_of, lookups = _traced(model, features, ids, label)
     except Exception:  # the user's code, in any way
         logging.info("the model cannot be traced", exc_info=True)
-        found, lookups = _all_unknown(model, features, ids, label), {}
+        relations_of, lookups = _all_unknown(model, features, ids, label), {}
     relations = [
-        declared.get(index) or _agreeing(each) for index, each in enumerate(found)
+        declared.get(index) or _agreeing(each)
+        for index, each in enumerate(relations_of)
     ]
     known = {**ids, **lookups}
     named = {x.source for each in relations for x in each}
@@ -113,20 +114,22 @@ def _traced(
         raise ValueError("The model runs eagerly.")
     forward = Forward(model, features)
     known = {**ids, **forward.lookups}
-    found: list[set[Relation]] = [set() for _ in partitioned_variables.tables_of(model)]
+    relations_of: list[set[Relation]] = [
+        set() for _ in partitioned_variables.tables_of(model)
+    ]
     for source in sorted({x for use in forward.uses for x in use.sources}):
         uses = [x for x in forward.uses if source in x.sources]
         for table, relation in _of_source(forward, source, uses, known.get(source)):
-            found[table].add(relation)
+            relations_of[table].add(relation)
     for table, relation in _of_classes(forward, label, ids.get(label)):
-        found[table].add(relation)
+        relations_of[table].add(relation)
     positions = columns.find(forward)
     for each in positions.found:
-        if each.feature not in {x.source for x in found[each.table]}:
-            found[each.table].add(
+        if each.feature not in {x.source for x in relations_of[each.table]}:
+            relations_of[each.table].add(
                 Relation(each.name, each.axis, each.offset, 0, each.size - 1)
             )
-    return found, {**forward.lookups, **positions.ids}
+    return relations_of, {**forward.lookups, **positions.ids}
 
 
 def _all_unknown(
@@ -184,10 +187,10 @@ def _of_source(
     if not (ids and _is_index(ids)):
         opaque = products = []  # a kernel takes the numbers themselves
     unknown = opaque if assigned else [*opaque, *indexing]
-    found = [(x.table, Relation(source)) for x in unknown]
+    relations_of = [(x.table, Relation(source)) for x in unknown]
     probed = [*(indexing if assigned else ()), *products]
     if not probed:
-        return found
+        return relations_of
     known, probes = _probes(forward, source, ids)
     values = forward.computed(source, probes)
     for use in probed:
@@ -202,8 +205,8 @@ def _of_source(
             else _row_of_column(use, source, met, assigned)
         )
         if relation is not None:
-            found.append((use.table, relation))
-    return found
+            relations_of.append((use.table, relation))
+    return relations_of
 
 
 def _indexes(use: Use) -> bool:
@@ -320,8 +323,8 @@ def _row_of_column(
         return None if len(met) > 1 else Relation(source)
     offset, own = _one_hot(matrices)
     fits = all(
-        found == {x + offset for x in pair if x in own}
-        for pair, found in differing.items()
+        changed == {x + offset for x in pair if x in own}
+        for pair, changed in differing.items()
     )
     if not own or not fits:
         always = set.intersection(*differing.values())

@@ -81,17 +81,17 @@ class PodLogs:
 
     def _new_lines(self, pod: str) -> list[str]:
         """The lines that are new since the last request."""
-        found = [
+        matches = [
             (line, match)
             for line in self._ask(pod).split("\n")
             if (match := _LINE.fullmatch(line))
         ]
         known = self._known.get(pod, set())
-        new = [match[3] for line, match in found if line not in known]
+        new = [match[3] for line, match in matches if line not in known]
         if new:
-            newest = found[-1][1]
+            newest = matches[-1][1]
             self._since[pod] = newest[1] + newest[2]
-            self._known[pod] = {line for line, m in found if m[1] == newest[1]}
+            self._known[pod] = {line for line, m in matches if m[1] == newest[1]}
         return new
 
     def _ask(self, pod: str) -> str:

@@ -164,8 +164,8 @@ class PodJobs:
 
     def submit(self, name: str, attempt: Attempt) -> Job:
         """Creates an object; see `Scheduler`."""
-        given = (name, attempt, self._settings, self._code, self._owner)
-        body = manifest(self._resource, *given)
+        arguments = (name, attempt, self._settings, self._code, self._owner)
+        body = manifest(self._resource, *arguments)
         create = self._objects.create_namespaced_custom_object
         self._asked(create, *self._place, body, fine=_EXISTS)
         return Job(body["metadata"]["name"], str(attempt.folder), "waiting", "created")
@@ -174,9 +174,9 @@ class PodJobs:
         """The objects of this name; see `Scheduler`."""
         listed = self._objects.list_namespaced_custom_object
         label = f"{NAME_LABEL}={name}"
-        found = self._asked(listed, *self._place, label_selector=label)["items"]
-        found.sort(key=lambda each: each["metadata"]["name"])
-        return [self._job(each) for each in found]
+        items = self._asked(listed, *self._place, label_selector=label)["items"]
+        items.sort(key=lambda each: each["metadata"]["name"])
+        return [self._job(each) for each in items]
 
     def output(self, job: Job, attempt: Attempt) -> Output:
         """The logs and events of a job; see `Scheduler`."""
@@ -200,17 +200,17 @@ class PodJobs:
         how: dict[str, Any] = {"propagation_policy": "Foreground", "fine": _NOT_FOUND}
         self._asked(delete, *self._place, job.id, **how)
 
-    def _job(self, found: Mapping[str, Any]) -> Job:
-        name, success = found["metadata"]["name"], self._resource.success
-        status = found.get("status", {})
+    def _job(self, resource: Mapping[str, Any]) -> Job:
+        name, success = resource["metadata"]["name"], self._resource.success
+        status = resource.get("status", {})
         conditions = status.get("conditions") or ()
         true = {each["type"]: each for each in conditions if each["status"] == "True"}
         failed = true.get("Failed")
         ended = failed or true.get(success)
-        deleted = not ended and "deletionTimestamp" in found["metadata"]
+        deleted = not ended and "deletionTimestamp" in resource["metadata"]
         pods = [] if deleted or success in true else self._pods(name)
         started = sum(pod.status.phase != "Pending" for pod in pods)
-        all_run = deleted or started == self._resource.size(found["spec"])
+        all_run = deleted or started == self._resource.size(resource["spec"])
         phase: Phase = "ended" if ended else "running" if all_run else "waiting"
         state = ended["type"] if ended else "Being deleted" if deleted else phase
         reasons = [each for pod in pods for each in _reasons(pod)]
@@ -220,7 +220,7 @@ class PodJobs:
         short = any(why == _NO_MEMORY for _, why, _ in reasons)
         return Job(
             name,
-            found["metadata"].get("annotations", {}).get(FOLDER_ANNOTATION, ""),
+            resource["metadata"].get("annotations", {}).get(FOLDER_ANNOTATION, ""),
             phase,
             f"{state} ({text})" if text else state,
             hopeless=any(why in _HOPELESS for _, why, _ in reasons),

@@ -82,9 +82,9 @@ def topology(machine_type: str) -> str:
     """
     if not machine_type.startswith(_TPU):
         return ""
-    for end, found in _TOPOLOGIES.items():
+    for end, shape in _TOPOLOGIES.items():
         if machine_type.endswith(end):
-            return found
+            return shape
     raise ValueError(f"not a TPU of one host: {machine_type}")
 
 
@@ -115,7 +115,7 @@ def _machine(settings: Mapping[str, Any]) -> api.MachineSpec:
     from google.cloud import aiplatform_v1 as api
 
     kind, accelerator = settings["machine_type"], settings["accelerator"]
-    found = {"machine_type": kind, "tpu_topology": topology(kind)}
+    machine = {"machine_type": kind, "tpu_topology": topology(kind)}
     if accelerator:
         kinds: Any = api.AcceleratorType
         known = [each.name for each in kinds][1:]
@@ -126,6 +126,6 @@ def _machine(settings: Mapping[str, Any]) -> api.MachineSpec:
                 received=accelerator["type"],
                 expected=", ".join(known),
             )
-        found["accelerator_type"] = accelerator["type"]
-        found["accelerator_count"] = accelerator["count"]
-    return api.MachineSpec(**found)
+        machine["accelerator_type"] = accelerator["type"]
+        machine["accelerator_count"] = accelerator["count"]
+    return api.MachineSpec(**machine)

@@ -63,14 +63,14 @@ class Logs:
                 yield task, line
 
     def _new_entries(self) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = []
+        entries: list[Mapping[str, Any]] = []
         page: str | None = ""
         while page is not None:
             answer = self._ask(page)
-            found += answer.get("entries", ())
+            entries += answer.get("entries", ())
             page = answer.get("nextPageToken")
         known = set(self._seen)
-        new = [each for each in found if each["insertId"] not in known]
+        new = [each for each in entries if each["insertId"] not in known]
         self._seen.extend(each["insertId"] for each in new)
         self._newest = max([self._newest, *(each["timestamp"] for each in new)])
         return new
