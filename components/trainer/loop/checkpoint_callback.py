@@ -129,8 +129,8 @@ class Keeper(TensorCallback):
         if differing:
             raise UserError(
                 f"The checkpoint {checkpoint.place} is of another model than "
-                f"`build_model` makes now: {differing}. Undo the change, or start anew: strategos "
-                "run --from-scratch"
+                f"`build_model` makes now: {differing}. Undo the change, or start "
+                "anew: strategos run --from-scratch"
             )
         self._check_structure_of(checkpoint)
         self._check_steps_of(checkpoint)
@@ -170,8 +170,8 @@ class Keeper(TensorCallback):
         if theirs != ours:
             raise UserError(
                 f"The checkpoint {checkpoint.place} counts {theirs:,} steps an epoch, "
-                f"this training {ours:,}: under several replicas this model leaves out a "
-                "smaller last batch, or `distribution.shard` has changed. Keep the "
+                f"this training {ours:,}: under several replicas this model leaves out "
+                "a smaller last batch, or `distribution.shard` has changed. Keep the "
                 "distribution of before, or start anew: strategos run --from-scratch"
             )
 
