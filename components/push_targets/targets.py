@@ -146,17 +146,17 @@ class Target(abc.ABC):
         """The folder or URL of a version."""
         return f"{self.uri}/{version}"
 
-    def next_version(self, existing: Iterable[str], now: float) -> int:
+    def next_version(self, taken: Iterable[str], now: float) -> int:
         """The number of a new version.
 
         Args:
-          existing: Names in the folder.
+          taken: Names in the folder.
           now: Unix seconds.
 
         Raises:
           UserError: No larger number is left.
         """
-        newest = max((_number(name) or 0 for name in existing), default=0)
+        newest = max((_number(name) or 0 for name in taken), default=0)
         if newest == _LARGEST:
             raise UserError(
                 f"{self.path(newest)} has the largest number that TensorFlow Serving "
