@@ -5,13 +5,11 @@ The commands of `strategos` call the same functions and print the results.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
 import functools
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import ExitCode, UserError
 from strategos.components.events import NewEvents
-from strategos.components.processes import Grace
 from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.runners import apart
+from strategos.pipeline.runners.apart import RunRequest
 
 if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing
@@ -83,22 +82,6 @@ class RunResult:
     exit_code: ExitCode
     run: Run
     error: UserError | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class RunRequest:
-    """The arguments of `run`, by name."""
-
-    pipeline: str = MAIN_FILE
-    overlays: Sequence[str] = ()
-    sets: Sequence[str] = ()
-    runner: str | None = None
-    cache: bool = True
-    from_node: str | None = None
-    to_node: str | None = None
-    from_scratch: bool = False
-    without_baseline: bool = False
-    take_over: str | None = None
 
 
 def load(
@@ -214,9 +197,6 @@ def run(
         every problem.
       UserError: The run could not start, e.g. because another run holds the root.
     """
-    from strategos.components import errors, worker_process
-    from strategos.components.files import temporary
-
     request = RunRequest(
         pipeline=os.fspath(pipeline),
         overlays=[os.fspath(each) for each in overlays],
@@ -229,19 +209,7 @@ def run(
         without_baseline=without_baseline,
         take_over=take_over,
     )
-    with temporary.folder() as folder:
-        events = os.path.join(folder, "events.jsonl")
-        answer = worker_process.run(
-            "strategos.pipeline.run_process",
-            dict(run=dataclasses.asdict(request), events=events, folder=os.getcwd()),
-            name="run",
-            grace=Grace.RUN,
-            wait=functools.partial(_follow, events, on_event),
-        )
-    content, log = pickle.loads(base64.b64decode(answer["pickled"]))
-    if isinstance(content, RunResult):
-        return content
-    raise errors.unpacked(content, log)
+    return apart.run(request, functools.partial(_follow, on_event))
 
 
 def run_here(
@@ -387,7 +355,7 @@ def _as_texts(sets: Sets) -> list[str]:
 
 
 def _follow(
-    path: str, on_event: Callable[[RunEvent], object] | None, process: Any
+    on_event: Callable[[RunEvent], object] | None, path: str, process: Any
 ) -> int:
     """Reports the events in a file until a process has ended."""
     report, new = on_event or (lambda _: None), NewEvents(Path(path))

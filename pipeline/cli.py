@@ -23,6 +23,7 @@ from strategos.pipeline.view import streams
 
 _HOMES = {
     "run": "remote_command",
+    "dev": "dev.command",
     "retrain": "retrain_command",
     "schedule": "schedule_command",
     "clean": "clean_command",

@@ -145,6 +145,7 @@ def _add_running(commands: _Commands, parents: _Parents) -> None:
         action="store_true",
         help="ignore the checkpoints of a training that was interrupted",
     )
+    _add_dev(commands, parents)
     validate = commands.add_parser(
         "validate", parents=parents, help="check the YAML, its files and modules"
     )
@@ -187,6 +188,25 @@ def _add_running(commands: _Commands, parents: _Parents) -> None:
     )
 
     _add_schedule(commands, parents)
+
+
+def _add_dev(commands: _Commands, parents: _Parents) -> None:
+    dev = commands.add_parser(
+        "dev",
+        parents=parents,
+        help="run now and after each change of the YAML and the modules, until Ctrl-C",
+    )
+    either = dev.add_mutually_exclusive_group()
+    either.add_argument(
+        "--rows",
+        type=_count,
+        metavar="N",
+        help="run on the first rows of each data file, N in all, under a root of "
+        "their own",
+    )
+    either.add_argument(
+        "--push", action="store_true", help="also push models that are blessed"
+    )
 
 
 def _add_schedule(commands: _Commands, parents: _Parents) -> None:

@@ -18,6 +18,7 @@ from strategos.components import node_ids
 from strategos.components.errors import BadInputError, ExitCode, UserError, required
 from strategos.pipeline import api
 from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.runners import apart
 
 if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """`strategos run` on this machine, with its live view and a table at the end."""
     from strategos.pipeline.view.live import LiveView
 
-    request = api.RunRequest(
+    request = apart.RunRequest(
         pipeline=arguments.pipeline,
         overlays=arguments.overlay,
         sets=arguments.set,

@@ -11,6 +11,7 @@ from typing import Any
 
 from strategos.components import errors, worker_process
 from strategos.pipeline import api
+from strategos.pipeline.runners.apart import RunRequest
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +22,8 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
         `folder`, and as `events` the path at which it reads the event file.
 
     Returns:
-      As `pickled`, a pair in base64: the `RunResult` and "", or an error and its log.
+      As `pickled`, a pair in base64: the `RunResult` and "", or an error and its log;
+      `failed`: whether it is an error.
     """
     os.chdir(request["folder"])
 
@@ -30,12 +32,14 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
         return contextlib.nullcontext()
 
     content: Any
+    failed = False
     try:
-        ended = api.run_here(api.RunRequest(**request["run"]), link)
+        ended = api.run_here(RunRequest(**request["run"]), link)
         content = api.conclude(*ended), ""
     except errors.UserError as error:
-        content = errors.packed(error)
-    return {"pickled": base64.b64encode(pickle.dumps(content)).decode()}
+        content, failed = errors.packed(error), True
+    pickled = base64.b64encode(pickle.dumps(content)).decode()
+    return {"pickled": pickled, "failed": failed}
 
 
 if __name__ == "__main__":

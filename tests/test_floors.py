@@ -34,8 +34,8 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
 COMMANDS = (
-    *("clean_command", "image_command", "models_command", "recurring_command"),
-    *("remote_command", "retrain_command", "schedule_command"),
+    *("clean_command", "dev", "image_command", "models_command"),
+    *("recurring_command", "remote_command", "retrain_command", "schedule_command"),
 )
 COMPONENTS = (
     *("baseline_model", "evaluator", "example_gen", "example_validator", "gate"),

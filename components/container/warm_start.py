@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 from strategos.components import fork_server, processes, worker_process
 from strategos.components.trainer.distribution.environment import visible_gpus
+
+IMPORTS = (
+    "strategos.components.data_files.writing",
+    "strategos.components.evaluation.scoring",
+    "strategos.components.statistics_gen.executor",
+    "strategos.components.trainer.run.session",
+    "strategos.components.transform.materialize",
+)
+"""Imports of training, the export, the InfraValidator's probe, and helpers."""
 
 
 def prepare(*closed: int) -> None:
@@ -18,12 +28,8 @@ def prepare(*closed: int) -> None:
       *closed: File descriptors of this process that workers must not keep open.
     """
     with processes.without_collections():
-        # Imports of training, the export, the InfraValidator's probe, and helpers.
-        from strategos.components.data_files import writing  # noqa: F401
-        from strategos.components.evaluation import scoring  # noqa: F401
-        from strategos.components.statistics_gen import executor  # noqa: F401
-        from strategos.components.trainer.run import session  # noqa: F401
-        from strategos.components.transform import materialize  # noqa: F401
+        for name in IMPORTS:
+            importlib.import_module(name)
     fork_server.start(*closed)
     _work_as_helpers()
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import errors, processes
+from strategos.components import errors, fork_server, processes
 from strategos.components.files import temporary
 from strategos.components.limits import oom
 from strategos.pipeline.plan import tfx_adapter
-from strategos.pipeline.runners import NodeFailedError, environment
+from strategos.pipeline.runners import NodeFailedError, environment, executor_server
 from strategos.pipeline.runners.memory_watch import MemoryWatch
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ExecutorClient:
         """
         self._log, self._events = log, events
         self._memory, self._state = memory, state
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | fork_server.Child | None = None
         self._watch: MemoryWatch | None = None
         self._channel: Any = None
         self._temporary = contextlib.ExitStack()
@@ -90,15 +90,8 @@ class ExecutorClient:
         ours.close()
         folder = self._temporary.enter_context(temporary.folder())
         with theirs, self._log.open("ab") as log:
-            self._process = processes.start(
-                "strategos.pipeline.runners.executor_process",
-                [str(theirs.fileno()), str(self._events)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                env=environment.of_executors(TMPDIR=folder),
-            )
+            env = environment.of_executors(TMPDIR=folder)
+            self._process = executor_server.start(theirs, self._events, log, env)
         self._watch = MemoryWatch(self._process, self._memory, self._state)
 
     def compile(

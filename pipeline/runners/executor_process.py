@@ -13,7 +13,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from strategos.components import events
 from strategos.components.container import warm_start
@@ -27,15 +27,13 @@ from strategos.pipeline import runners
 from strategos.pipeline.plan import tfx_adapter
 
 
-def main(parent: int, descriptor: int, events_path: str) -> None:
+def serve(descriptor: int, events_path: str) -> NoReturn:
     """Answers requests until the orchestrator closes the socket.
 
     Args:
-      parent: Process id of the orchestrator; this process ends with it.
       descriptor: File descriptor of the socket.
       events_path: The run's event file.
     """
-    die_with_parent(parent)
     warm_start.prepare(descriptor)
     events.open_sink(events_path)
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
@@ -133,4 +131,5 @@ def _hush_absl() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    die_with_parent(int(sys.argv[1]))
+    serve(int(sys.argv[2]), sys.argv[3])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import psutil
 
 from strategos.components.errors import UserError
 from strategos.components.predict import client
+from strategos.components.processes import Leader
 from strategos.components.wording import data_size
 
 _LOOK_SECONDS = 1.0
@@ -39,9 +39,7 @@ class MemoryWatch:
       error: Why the process was killed; None if the watch did not kill it.
     """
 
-    def __init__(
-        self, process: subprocess.Popen, limit: float, state: Path | None = None
-    ):
+    def __init__(self, process: Leader, limit: float, state: Path | None = None):
         self.error: UserError | None = None
         self._process, self._limit, self._state = process, limit, state
         self._over = threading.Event()
@@ -56,7 +54,7 @@ class MemoryWatch:
     def _watch(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             server = self._state and client.process_of(self._state)
-            others = [server] if server else []
+            others = [self._process.pid, *([server] if server else [])]
             used = taken_by_family(self._limit, others)
             if sum(used.values()) > self._limit:
                 if server:
@@ -74,11 +72,13 @@ def taken_by_family(enough: float = 0.0, others: Sequence[int] = ()) -> dict[int
     Args:
       enough: Bytes up to which the sum may be too high: shared pages then count for
         each process, which is a hundred times as fast to read.
-      others: Ids of further processes to count.
+      others: Ids of further processes to count, with their descendants; one that is
+        a descendant counts once.
     """
-    this = psutil.Process()
-    pids = [each.pid for each in (this, *this.children(recursive=True))]
-    pids += set(others).difference(pids)
+    pids = {os.getpid(), *others}
+    for each in tuple(pids):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            pids |= {x.pid for x in psutil.Process(each).children(recursive=True)}
     used = {pid: _kilobytes(pid, "status", "RssAnon", "RssShmem") for pid in pids}
     if sum(used.values()) > enough:
         used = {

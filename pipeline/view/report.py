@@ -18,7 +18,7 @@ from strategos.components.evaluation import summary as verdicts
 from strategos.components.evaluation.metrics import METRICS, badness
 from strategos.components.files import filesystems
 from strategos.components.wording import counted, duration, first
-from strategos.pipeline.view import terminal, training
+from strategos.pipeline.view import results, terminal
 from strategos.pipeline.view.live import LiveView
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _ENDED = {
     "stopped": "stopped the run",
     "interrupted": "was interrupted",
 }
+_STANDING = {"types", "trained", "trivial"}  # The same in run after run.
 _VERBATIM = {
     "pushed",
     "serving",
@@ -63,17 +64,47 @@ def report(
         terminal.show(console, _gates(run.gates), indent=2)
     if run.summary:
         console.print()
-        terminal.show(console, _overall(run.summary), indent=2)
+        terminal.show(console, results.overall(run.summary), indent=2)
         worst = _worst_slices(run.summary)
         if worst.row_count:
             console.print()
             terminal.show(console, worst, indent=2)
     elif run.metrics:
         console.print()
-        terminal.show(console, _metrics(run.metrics), indent=2)
+        terminal.show(console, results.recorded(run.metrics), indent=2)
     console.print()
     for label, text in _ending(run, next_step):
         _paragraph(console, label, text)
+
+
+def brief(
+    run: Run,
+    last: Mapping[str, float] | None,
+    next_step: str,
+    console: Console | None = None,
+) -> None:
+    """Prints how a run ended, without its nodes and slices, for one run of many.
+
+    Args:
+      run: The run, in full.
+      last: Metrics of the run before, to show the change since; None without one.
+      next_step: The command that queries the model; shown if a model was pushed.
+      console: Where to print; standard output by default.
+    """
+    console = console or terminal.console()
+    console.print(_headline(run, console))
+    if run.summary:
+        terminal.show(console, results.overall(run.summary, last), indent=2)
+    elif found := measured(run):
+        terminal.show(console, results.recorded(found, last), indent=2)
+    for label, text in _ending(run, next_step):
+        if label not in _STANDING:
+            _paragraph(console, label, text)
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The metrics of a run: of the Evaluator, or of Keras without one; by name."""
+    return run.metrics or run.trainer.get("evaluation") or {}
 
 
 def history_table(
@@ -197,7 +228,7 @@ def _nodes(nodes: Sequence[NodeRun], console: Console) -> Table:
 
 def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
     """For each gate of each new span, the check nearest to its bound."""
-    table = _grid("gates", "", "")
+    table = results.grid("gates", "", "")
     table.columns[1].justify = table.columns[2].justify = "left"
     for check in span_checks.worst(checks):
         line = Text(span_checks.describe(check), style="" if check["ok"] else "red")
@@ -205,58 +236,9 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _overall(summary: Mapping[str, Any]) -> Table:
-    """Metrics over all examples: of the model, the baseline and the trivial model."""
-    baseline, trivial = summary.get("baseline"), summary.get("trivial")
-    table = _grid(f"{summary['examples']:,} examples", "model")
-    if baseline:
-        table.add_column("in production", justify="right", header_style="dim")
-        table.add_column("change", justify="right", header_style="dim")
-    if trivial:  # absent in older summaries
-        table.add_column("trivial", justify="right", header_style="dim")
-    for name, value in summary["overall"].items():
-        row = [name, terminal.number(value)]
-        if baseline:
-            before = baseline.get(name)
-            row += [terminal.number(before), _change(name, before, value)]
-        if trivial:
-            row.append(terminal.number(trivial.get(name)))
-        table.add_row(*row)
-    return table
-
-
-def _metrics(metrics: Mapping[str, float]) -> Table:
-    """The metrics in ML Metadata, for a summary that is on a remote root."""
-    table = _grid("metrics", "model")
-    for name, value in metrics.items():
-        table.add_row(name, terminal.number(value))
-    return table
-
-
-def _grid(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for index, heading in enumerate(headings):
-        table.add_column(
-            heading,
-            justify="right" if index else "left",
-            no_wrap=True,
-            header_style="dim",
-        )
-    table.columns[0].min_width = 16
-    return table
-
-
-def _change(name: str, before: float | None, after: float | None) -> Text:
-    if before is None or after is None or before == after:
-        return Text("-" if before != after else "same")
-    worse = badness(name, after) - badness(name, before)
-    style = "" if worse == 0 else "red" if worse > 0 else "green"
-    return Text(terminal.number(after - before, sign="+"), style=style)
-
-
 def _worst_slices(summary: Mapping[str, Any]) -> Table:
     """For each metric with bounds, the slices where the model does worst."""
-    table = _grid("worst slices", "", "model", "examples")
+    table = results.grid("worst slices", "", "model", "examples")
     table.columns[1].justify = "left"
     broken = {(b["metric"], b["slice"]) for b in verdicts.failures(summary)}
     for metric in dict.fromkeys(bound["metric"] for bound in summary["bounds"]):
@@ -300,8 +282,8 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
     if run.types:
         yield "types", run.types
     if run.trainer:
-        yield "trained", training.trained(run.trainer)
-        if falling := training.still_falling(run.trainer.get("history")):
+        yield "trained", results.trained(run.trainer)
+        if falling := results.still_falling(run.trainer.get("history")):
             yield "epochs", falling
     if run.reason:
         yield "why", run.reason

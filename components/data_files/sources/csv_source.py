@@ -12,7 +12,8 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources import csv_cuts
@@ -122,6 +123,22 @@ class CsvSource(Source):
                 return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)
         except _UNREADABLE as error:
             raise UserError(self._explain(WHOLE, error)) from error
+
+    def copy_first(self, rows: int, path: str) -> None:
+        """See `Source`."""
+        csv.field_size_limit(sys.maxsize)
+        lines: list[bytes] = []
+
+        def read(file: IO[bytes]) -> Iterator[str]:
+            for line in file:
+                lines.append(line)
+                yield line.decode("utf-8", "replace")
+
+        with formats.unpacked_file(self.path) as file:
+            records = filter(None, csv.reader(read(file)))
+            deque(islice(records, rows + 1), maxlen=0)  # reads no line behind them
+        text = b"".join(lines)
+        Path(path).write_bytes(gzip.compress(text) if self._is_compressed else text)
 
     def where(self, part: Part, row: int) -> str:
         """See `Source`: a line number from 1, header included."""

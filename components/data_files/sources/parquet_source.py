@@ -51,6 +51,19 @@ class ParquetSource(Source):
         if not head.startswith(formats.PARQUET):
             raise UserError(f"{path}: cannot be read as Parquet: {_other(head)}")
 
+    def copy_first(self, rows: int, path: str) -> None:
+        """See `Source`."""
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        first, found = [], 0
+        for batch in self.batches():
+            first.append(batch.slice(0, rows - found))
+            found += first[-1].num_rows
+            if found == rows:
+                break
+        pyarrow.parquet.write_table(pa.Table.from_batches(first), path)
+
     def parts(self, size: int) -> list[Part]:
         """See `Source`: ranges of row groups."""
         starts, filled = [0], 0

@@ -217,6 +217,22 @@ class Source(abc.ABC):
         """
         return sum(batch.num_rows for batch in self.batches(part))
 
+    def copy_first(self, rows: int, path: str) -> None:
+        """Writes the first rows, as they are, to a file of the same format.
+
+        Args:
+          rows: Number of rows; all, if the file has fewer.
+          path: The new file, with the suffix of this one.
+
+        Raises:
+          UserError: The format cannot be written, or the file cannot be read.
+        """
+        raise UserError(
+            f"{self.path}: the first rows cannot be copied to a smaller file: the "
+            "format's reader has no `copy_first`",
+            remedy="Add the method, or run on all rows.",
+        )
+
     def where(self, part: Part, row: int) -> str:
         """The place of a row in the file, for an error message.
 

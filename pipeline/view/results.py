@@ -1,0 +1,135 @@
+"""Sentences on a training, and tables of metrics, for a run's report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from strategos.components.evaluation.metrics import badness
+from strategos.pipeline.view import terminal
+
+_Values: TypeAlias = Mapping[str, float | None]
+
+_LAST = 5  # The end of a training: this part of its epochs, a fifth, at least one.
+_SHARE = 0.05  # Of the fall since the first epoch: less than this is no fall any more.
+
+
+def trained(facts: Mapping[str, Any]) -> str:
+    """The training's strategy, e.g. `mirrored on 2 replicas, restarted once: …`.
+
+    Args:
+      facts: The Trainer's record, see `Run.trainer`.
+    """
+    text, replicas = facts["strategy"], facts.get("replicas", 1)
+    restarts = facts.get("restarts", 0)
+    if replicas > 1:
+        text += f" on {replicas} replicas"
+    if restarts:
+        text += f", restarted {'once' if restarts == 1 else f'{restarts} times'}"
+    return f"{text}: {facts.get('reason', '')}"
+
+
+def still_falling(history: Mapping[str, Sequence[float]] | None) -> str:
+    """Reports that the loss was still falling when training ended; else "".
+
+    It was if the last epoch has the least loss, and the last fifth of the epochs has
+    more than a twentieth of the fall since the first epoch. For example, 0.70, 0.60,
+    0.55 was still falling; 0.70, 0.50, 0.495 was not.
+
+    Args:
+      history: Values by metric, one for each epoch: `val_loss`, or `loss` without it.
+    """
+    name = next(
+        (each for each in ("val_loss", "loss") if (history or {}).get(each)), ""
+    )
+    values = (history or {}).get(name, ())
+    end = max(1, round(len(values) / _LAST))
+    if len(values) < 2:
+        return ""
+    before, last = values[-1 - end], values[-1]
+    fell = last <= min(values) and before - last > _SHARE * (values[0] - last)
+    if not fell:  # also for NaN
+        return ""
+    return (
+        f"{name} was still falling: {before:.4g} after {len(values) - end} of "
+        f"{len(values)} epochs, {last:.4g} at the end; a larger trainer.epochs "
+        "may give a better model"
+    )
+
+
+def overall(
+    summary: Mapping[str, Any], last: Mapping[str, float] | None = None
+) -> Table:
+    """Metrics over all examples: of the model, the baseline and the trivial model.
+
+    Args:
+      summary: The evaluation's `summary.json`.
+      last: Metrics of the run before, to show the change since; None without one.
+    """
+    others = {"last run": last, "in production": summary.get("baseline")}
+    heading = f"{summary['examples']:,} examples"
+    trivial = summary.get("trivial")  # absent in older summaries
+    return _compared(heading, summary["overall"], others, trivial)
+
+
+def recorded(
+    metrics: Mapping[str, float], last: Mapping[str, float] | None = None
+) -> Table:
+    """The metrics in ML Metadata, for a run without a summary at hand.
+
+    Args:
+      metrics: Values by name.
+      last: As for `overall`.
+    """
+    return _compared("metrics", metrics, {"last run": last})
+
+
+def _compared(
+    heading: str,
+    metrics: _Values,
+    others: Mapping[str, _Values | None],
+    trivial: _Values | None = None,
+) -> Table:
+    """A row for each metric, with its change from each of the others."""
+    found = {name: values for name, values in others.items() if values}
+    headings = [text for name in found for text in (name, "change")]
+    table = grid(heading, "model", *headings, *(["trivial"] if trivial else []))
+    for name, value in metrics.items():
+        row: list[RenderableType] = [name, terminal.number(value)]
+        for values in found.values():
+            before = values.get(name)
+            row += [terminal.number(before), _change(name, before, value)]
+        if trivial:
+            row.append(terminal.number(trivial.get(name)))
+        table.add_row(*row)
+    return table
+
+
+def grid(*headings: str) -> Table:
+    """An empty table without lines; columns after the first are right-aligned.
+
+    Args:
+      *headings: Of the columns.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for index, heading in enumerate(headings):
+        table.add_column(
+            heading,
+            justify="right" if index else "left",
+            no_wrap=True,
+            header_style="dim",
+        )
+    table.columns[0].min_width = 16
+    return table
+
+
+def _change(name: str, before: float | None, after: float | None) -> Text:
+    if before is None or after is None or before == after:
+        return Text("-" if before != after else "same")
+    worse = badness(name, after) - badness(name, before)
+    style = "" if worse == 0 else "red" if worse > 0 else "green"
+    return Text(terminal.number(after - before, sign="+"), style=style)
