@@ -26,7 +26,7 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -82,11 +82,26 @@ class Server(socketserver.ThreadingUnixStreamServer):
         """Rejects connections of other users."""
         return processes.peer(request)[1] == os.getuid()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Counts a connection until it is closed: meanwhile, the process stays."""
+        with self._lock:
+            self._active += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """See `process_request`."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._active -= 1
+
     def service_actions(self) -> None:
         """Ends the process if nothing needs it."""
-        idle = not self._active and time.monotonic() - self._last > self._idle
-        done = self._retired and not self._active
-        if idle or done or _inode(self._path) != self._mine:
+        if self._active:
+            return
+        idle = time.monotonic() - self._last > self._idle
+        if idle or self._retired or _inode(self._path) != self._mine:
             self.end()
 
     def end(self) -> NoReturn:
@@ -104,17 +119,9 @@ class Server(socketserver.ThreadingUnixStreamServer):
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        """The process is not idle in the block."""
-        with self._lock:
-            self._active += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._active -= 1
-                self._last = time.monotonic()
+    def keep(self) -> None:
+        """Starts the time without a request anew."""
+        self._last = time.monotonic()
 
     def version(self, wanted: str | None) -> int | None:
         """The version with this number, by default the newest; None if missing."""
@@ -162,17 +169,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Logs no request."""
 
     def _answer(self, work: Callable[[], dict[str, Any]]) -> None:
-        with self.server.at_work():
-            try:
-                status, body = HTTPStatus.OK, work()
-            except _RequestError as error:
-                status, body = error.status, {"error": str(error)}
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+        try:
+            status, body = HTTPStatus.OK, work()
+        except _RequestError as error:
+            status, body = error.status, {"error": str(error)}
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        self.server.keep()
 
     def _version(self, verb: str) -> int:
         """The version that the path names."""

@@ -30,6 +30,8 @@ _INSTALL = "tests/e2e/test_tutorial.py"
 _CI = ".github/workflows/ci.yml"
 _FLIGHTS, _OVERLAY = "examples/flights/pipeline.yaml", "--overlay cluster.yaml"
 _WHEEL = "path/to/strategos-0.1.0-py3-none-any.whl"
+_PREDICT = "tests/components/test_predict_server.py"
+_SOCKET = "runs/.strategos/predict.sock"
 _GRPC = "--root grpc://localhost:8080"
 
 # Why commands are not executed here; the file that does it, and what stands there.
@@ -104,6 +106,14 @@ ELSEWHERE = {
         "trainer.hyperparameters.network=mlp",
         "strategos run examples/digits/pipeline.yaml --overlay "
         "examples/digits/onehot.yaml",
+    ],
+    ("runs until Ctrl-C", "tests/e2e/small/test_dev.py", 'small.command("dev"'): [
+        "strategos dev pipeline.yaml"
+    ],
+    ("no process stays in tests", _PREDICT, '"/v1/models/flights:predict"'): [
+        f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights",
+        f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights:predict "
+        '-d \'{"instances": [{"b64": "…"}]}\'',
     ],
     ("a year of data", "benchmarks/flights_reference.py", "def main"): [
         ".venv/bin/python benchmarks/flights_reference.py"
