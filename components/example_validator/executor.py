@@ -15,14 +15,12 @@ from strategos.components.statistics.validation import validate
 
 
 class Executor(stock.Executor):
-    """TFX's executor; with `custom_validation_config` it validates all at once."""
+    """TFX's executor, without `custom_validation_config`, which TFX 1.21 lacks."""
 
     def _Validate(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> anomalies_pb2.Anomalies:
         """Writes and returns the anomalies of a split; see TFX's executor."""
-        if inputs[keys.CUSTOM_VALIDATION_CONFIG_KEY] is not None:
-            return super()._Validate(inputs, outputs)
         anomalies = validate(inputs[keys.STATISTICS_KEY], inputs[keys.SCHEMA_KEY])
         folder = outputs[labels.SCHEMA_DIFF_PATH]
         writer_utils.write_anomalies(
