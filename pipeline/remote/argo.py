@@ -32,7 +32,9 @@ _OF_DRIVER = re.compile(
     r"^F\d{4} [^\]]*\] KFP driver: (?:driver\.\w+\(.*\) failed: )?(.*)$", re.MULTILINE
 )
 _ABOUT_METADATA = re.compile(r"(Get|Put)\w*(Context|Execution|Artifact)")
-_OUTAGE = re.compile(r"code = Unavailable|connection re(fused|set)")
+_OUTAGE = re.compile(
+    r"code = Unavailable|connection re(fused|set)|RequestError: send request failed"
+)
 _AGAIN = "Run again: complete steps come from the cache."
 _PANICKED = (
     "KFP's launcher ended by a panic, as it does when ML Metadata cannot be reached. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -79,7 +80,8 @@ def argument_names(columns: Iterable[str]) -> dict[str, str]:
       e.g. `column_0`.
     """
     columns = sorted(columns)
-    own = {x for x in columns if _ARGUMENT.fullmatch(x) and x != "self"}
+    reserved = {"self", *keyword.kwlist}  # the latter as TensorFlow 2.21 rejects them
+    own = {x for x in columns if _ARGUMENT.fullmatch(x)} - reserved
     free = (name for i in itertools.count() if (name := f"column_{i}") not in own)
     return {(column if column in own else next(free)): column for column in columns}
 
@@ -104,7 +106,7 @@ def rename_inputs(folder: str, signature: str, names: Mapping[str, str]) -> None
     for node in graph.object_graph_def.nodes:  # for calls by Python
         keywords = node.bare_concrete_function.argument_keywords
         if changed <= set(keywords):
-            renamed = [names.get(keyword, keyword) for keyword in keywords]
+            renamed = [names.get(each, each) for each in keywords]
             del keywords[:]
             keywords.extend(renamed)
     with tf.io.gfile.GFile(f"{folder}/{exported.SAVED_MODEL}", "wb") as file:

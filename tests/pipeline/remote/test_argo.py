@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from strategos.pipeline.remote import argo
 
 # ML Metadata refused connections.
@@ -88,6 +90,12 @@ def test_reason_of_the_launcher_is_all_that_is_shown():
     (line,) = argo.last_lines(UPLOAD)
     reason = "unable to upload: dial tcp 10.96.0.9:9000: connect: connection refused"
     assert line.startswith(f"KFP's launcher failed: {reason}. Run again")
+
+
+def test_object_store_that_does_not_answer_is_a_reason_to_run_again():
+    reason = "blob (key) (code=Unknown): RequestError: send request failed"
+    (line,) = argo.last_lines(re.sub("dial tcp .*", reason, UPLOAD))
+    assert line.endswith(f"{reason}. Run again: complete steps come from the cache.")
 
 
 def test_reason_of_the_driver_is_all_that_is_shown():

@@ -47,7 +47,7 @@ def _as_served(folder, given):
 @hypothesis.settings(max_examples=5, deadline=None)
 @hypothesis.given(strategies.sets(TEXT, min_size=2, max_size=8))
 @hypothesis.example(
-    {"a b", "a_b", "_x", "column_0", "größe", "self", "label?", "a(", "Ä"}
+    {"a b", "a_b", "_x", "column_0", "größe", "self", "class", "label?", "a(", "Ä"}
 )
 def test_columns_of_any_name_are_inputs_by_that_name(columns):
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def test_columns_of_any_name_are_inputs_by_that_name(columns):
         assert _as_served(folder, given) == expected
 
 
-@pytest.mark.parametrize("column", ["length (cm)", "größe", "label?", "_x", "plain"])
+@pytest.mark.parametrize("column", ["length (cm)", "größe", "class", "_x", "plain"])
 def test_python_calls_the_signature_by_the_columns_names(tmp_path, column):
     given, expected = _saved(str(tmp_path), {column, "b"})
     signature = tf.saved_model.load(str(tmp_path)).signatures["predict"]
