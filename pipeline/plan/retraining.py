@@ -265,7 +265,7 @@ class _Case:
         return f"settings or code changed after run {last.run_id}"
 
     def _retry(self) -> str:
-        return f"{self._failures_described()}" if self._retry_at() is not None else ""
+        return self._failures_described() if self._retry_at() is not None else ""
 
     @property
     def _files_changed(self) -> bool:

@@ -110,11 +110,11 @@ class Ranked:
           threshold: Least count; no bound if it is not positive.
           limit: Largest number of entries, if bounded.
         """
-        often = [pc.sum(pc.greater_equal(part["count"], threshold)).as_py() or 0
-                 for part in self.parts]  # fmt: skip
-        kept = zip(self.parts, often, strict=True)
-        parts = [part[:entries] for part, entries in kept]
-        return Ranked(parts if threshold > 0 else self.parts, limit)
+        if threshold <= 0:
+            return Ranked(self.parts, limit)
+        often = (pc.greater_equal(part["count"], threshold) for part in self.parts)
+        kept = zip(self.parts, map(pc.sum, often), strict=True)
+        return Ranked([part[: n.as_py() or 0] for part, n in kept], limit)
 
 
 def _pairs(part: pa.Table) -> Iterator[tuple[Any, bytes]]:
