@@ -29,6 +29,8 @@ _TABLES = 16
 _LEAST = 1 << 20
 
 _OF_BYTES = np.random.default_rng(0).integers(0, 1 << 64, 256, np.uint64)
+_STEP = 0x9E3779B97F4A7C15  # odd, so that multiplying by it can be undone
+_BACK = pow(_STEP, -1, 1 << 64)
 
 
 class Bounds:
@@ -124,7 +126,10 @@ def _pairs(part: pa.Table) -> Iterator[tuple[Any, bytes]]:
 
 
 def _parts(values: pa.LargeBinaryArray) -> np.ndarray:
-    """The part of each value, [n] of uint64: by a hash, equal in each process."""
+    """The part of each value, [n] of uint64: by a hash, equal in each process.
+
+    The hash is a polynomial of the bytes modulo 2**64: each byte counts by its place.
+    """
     _, offsets, content = values.buffers()
     window = slice(values.offset, values.offset + len(values) + 1)
     ends = np.frombuffer(offsets, np.int64)[window]
@@ -132,9 +137,19 @@ def _parts(values: pa.LargeBinaryArray) -> np.ndarray:
     for start in range(0, len(values), _AT_ONCE):
         some = ends[start : start + _AT_ONCE + 1]
         data = np.frombuffer(content or b"", np.uint8)[some[0] : some[-1]]
-        sums = np.append(np.uint64(0), np.cumsum(_OF_BYTES[data]))
-        numbers[start : start + _AT_ONCE] = np.diff(sums[some - some[0]])
+        hashes = _OF_BYTES[data] * _powers(_STEP, len(data))
+        sums = np.append(np.uint64(0), np.cumsum(hashes))
+        places = some - some[0]
+        back = _powers(_BACK, len(data) + 1)[places[:-1]]
+        numbers[start : start + _AT_ONCE] = np.diff(sums[places]) * back
     return numbers >> np.uint64(64 - _BITS)
+
+
+def _powers(base: int, number: int) -> np.ndarray:
+    """The powers of `base` from 0 on, [number] of uint64, modulo 2**64."""
+    factors = np.full(number, base, np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors)
 
 
 def _write(parts: Iterable[pa.Table], folder: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import pickle
 
 import numpy as np
@@ -61,3 +62,15 @@ def test_tokens_that_grow_with_the_rows_take_bounded_memory(tmp_path):
         (b"token %d" % n for n in range(1_000_000)), reverse=True
     )[:10]
     assert most < 8 << 20
+
+
+def test_tokens_of_the_same_letters_are_spread_over_all_parts():
+    """Each part has 630 of the 40,320 orders of eight letters on average."""
+    orders = map(bytes, itertools.permutations(b"abcdefgh"))
+    tokens = pa.array(orders, pa.large_binary())
+    parts = spilled._parts(tokens)
+    counted = np.bincount(parts.astype(np.int64), minlength=spilled._PARTS)
+    assert counted.min() > 500
+    assert counted.max() < 760
+    middle = slice(9_999, 30_001)
+    assert (spilled._parts(tokens[middle]) == parts[middle]).all()
