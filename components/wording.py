@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+_CHOICES = 12
+
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """`1 file`, `1,234 files`.
@@ -57,6 +59,17 @@ def first(items: Sequence[str], most: int) -> list[str]:
 def abridged(names: Sequence[str], most: int) -> str:
     """`a, b, c`; of more than `most` names `a, b and 7 more`."""
     return " ".join([", ".join(names[:most]), *_more(len(names) - most)])
+
+
+def choices(names: Iterable[str]) -> str:
+    """The names, of more than a dozen the first ones; "none" if there are none."""
+    return abridged(list(names), _CHOICES) or "none"
+
+
+def did_you_mean(word: str, choices: Iterable[str], otherwise: str = "") -> str:
+    """A question with the nearest of `choices`; `otherwise` if none is near."""
+    near = nearest(word, choices)
+    return f"Did you mean `{near}`?" if near else otherwise
 
 
 def _more(rest: int) -> list[str]:

@@ -10,7 +10,7 @@ from strategos.components.data_files.sources import Source
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.errors import Place, UserError
 from strategos.components.schema_file import read_schema
-from strategos.components.wording import abridged, listed, nearest, quoted
+from strategos.components.wording import abridged, choices, nearest, quoted
 
 _NOT_IN_DATA = frozenset(
     {schema_pb2.PLANNED, schema_pb2.ALPHA, schema_pb2.DEPRECATED, schema_pb2.DISABLED}
@@ -38,16 +38,16 @@ def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
         missing = [name for name in required if name not in file.names]
         if missing:
             raise UserError(
-                f"no column {listed(quoted(missing))}, which {schema_file} declares",
+                f"no column {choices(quoted(missing))}, which {schema_file} declares",
                 place=Place(file.path),
-                expected=", ".join(file.names),
+                expected=choices(file.names),
                 remedy=f"{_nearest(missing[0], file.names)}Add the column, or take the "
                 "feature out of the schema.",
             )
         extra = [name for name in file.names if name not in kinds]
         if extra:
             raise UserError(
-                f"column {listed(quoted(extra))} is not in {schema_file}",
+                f"column {choices(quoted(extra))} is not in {schema_file}",
                 place=Place(file.path),
                 remedy=f"{_nearest(extra[0], kinds)}Add a `feature` to the schema, or "
                 "take the column out of the file.",

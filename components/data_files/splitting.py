@@ -34,6 +34,7 @@ from pyarrow import types
 from strategos.components.data_files.values import features, numerals, spelling
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.errors import UserError
+from strategos.components.wording import choices, did_you_mean
 
 _SEPARATOR = b"\x1f"
 
@@ -117,7 +118,8 @@ class Splitter:
                     f"{path} has no such column",
                     key="data.split.keys",
                     received=f"`{key}`",
-                    expected=", ".join(names),
+                    expected=choices(names),
+                    remedy=did_you_mean(key, names),
                 )
 
     def masks(

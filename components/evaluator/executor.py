@@ -32,6 +32,7 @@ from strategos.components.schema_file import read_schema
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
+from strategos.components.wording import choices, did_you_mean
 
 SPLIT = "eval"
 DTYPES = {
@@ -153,7 +154,8 @@ def _question(
                 "the schema has no such feature",
                 key=key,
                 received=f"`{name}`",
-                expected=", ".join(sorted(known)),
+                expected=choices(sorted(known)),
+                remedy=did_you_mean(name, known),
             )
     wanted = {name: known[name] for name in [label, *slices]}
     metrics = tuple(metric_names(evaluator))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import errors, exported
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, Place, UserError
-from strategos.components.wording import nearest
+from strategos.components.wording import choices, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,13 +124,13 @@ class Columns:
                 raise BadInputError(
                     f"unknown column {name}",
                     place=Place(where),
-                    expected=", ".join(sorted(self.used)),
+                    expected=choices(sorted(self.used)),
                     remedy=f"Did you mean `{near}`? If not, rename it.",
                 )
         missing = [name for name in self.needed if name not in names]
         if missing:
             raise BadInputError(
-                f"the model needs column {', '.join(missing)}", place=Place(where)
+                f"the model needs column {choices(missing)}", place=Place(where)
             )
         return extra
 

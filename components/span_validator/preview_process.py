@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
+from strategos.components.wording import choices, did_you_mean
 from strategos.components.worker_process import serve
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def scored(
             raise UserError(
                 f"the span has no column `{name}`",
                 key=key,
-                expected=", ".join(sorted(kinds)),
+                expected=choices(sorted(kinds)),
+                remedy=did_you_mean(name, kinds),
             )
     wanted = {name: types[kinds[name]] for name in (label, *slices)}
     names = metrics.metric_names(evaluator)

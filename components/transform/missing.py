@@ -18,7 +18,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
 from strategos.components.records.emptiness import Emptiness
-from strategos.components.wording import nearest
+from strategos.components.wording import choices, did_you_mean
 
 Fillings = Mapping[str, str | int | float]
 """Value in place of a missing one, by raw column."""
@@ -99,12 +99,11 @@ def of_varying_length(
 
 
 def _unknown(name: str, features: Mapping[str, Any]) -> UserError:
-    near = nearest(name, features)
     return UserError(
         f"the data have no column `{name}`",
         key="data.missing",
-        expected=", ".join(sorted(features)),
-        remedy=f"Did you mean `{near}`?" if near else "",
+        expected=choices(sorted(features)),
+        remedy=did_you_mean(name, features),
     )
 
 

@@ -17,7 +17,7 @@ from strategos.components.transformed import sparse_columns
 from strategos.components.transformed.graph import ancestors
 from strategos.components.user_code import modules, uses
 from strategos.components.user_code.user_errors import explain, is_own
-from strategos.components.wording import nearest, quoted
+from strategos.components.wording import did_you_mean, quoted
 
 Tensors = Mapping[str, Any]
 
@@ -90,8 +90,7 @@ def _is_unknown(error: Exception, inputs: Tensors) -> bool:
 def _remedy(error: Exception, inputs: Tensors, empty: Mapping[str, Emptiness]) -> str:
     """The remedy for an error of the user's function; "" if unknown."""
     if _is_unknown(error, inputs):
-        near = nearest(str(error.args[0]), inputs)
-        return f"Did you mean `{near}`?" if near else ""
+        return did_you_mean(str(error.args[0]), inputs)
     if "SparseTensor" in str(error):
         sparse = [n for n, x in inputs.items() if isinstance(x, tf.SparseTensor)]
         return sparse_columns.advice(sparse, empty)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from strategos.components.data_files import sources
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
-from strategos.components.wording import nearest
-from strategos.pipeline.config.problems import choices, shown
+from strategos.components.wording import choices, did_you_mean
+from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
 
 
@@ -108,8 +108,7 @@ def _first_with_rows(files: Sequence[str]) -> sources.Source:
 def _no_column(
     config: Config, key: str, name: str, path: str, columns: Sequence[str]
 ) -> UserError:
-    near = nearest(name, columns)
-    message, remedy = "", f"Did you mean `{near}`?" if near else ""
+    message, remedy = "", did_you_mean(name, columns)
     spelled = next((c for c in columns if _alike(c, name)), None)
     if spelled is not None:
         remedy = f"Write `{spelled}` there: upper and lower case count."

@@ -21,11 +21,11 @@ from strategos.components.files.filesystems import (
 )
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import declared
-from strategos.components.wording import nearest
+from strategos.components.wording import choices, nearest
 from strategos.pipeline.checks import folders, module_source
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.nodes.sections import Node
-from strategos.pipeline.config.problems import choices, shown
+from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config, Transform
 from strategos.pipeline.config.trainer import Trainer
 

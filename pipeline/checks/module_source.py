@@ -11,8 +11,8 @@ from pathlib import Path
 
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
-from strategos.components.wording import nearest
-from strategos.pipeline.config.problems import choices, shown
+from strategos.components.wording import choices, did_you_mean
+from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -159,11 +159,11 @@ def _exists(root: str, folder: Path) -> bool:
 
 
 def _not_installed(path: Path, line: int, root: str) -> tuple[str, str]:
-    near = nearest(root, modules.local_modules(str(path.parent)))
+    local = modules.local_modules(str(path.parent))
     install = f"Install it into {shown(sys.prefix)}, or remove the import."
     return (
         f"{shown(path)}:{line}: imports `{root}`, which is not installed",
-        f"Did you mean `{near}`?" if near else install,
+        did_you_mean(root, local, install),
     )
 
 
@@ -215,13 +215,11 @@ def _installed(module: str) -> Path | None:
 
 def _no_module(config: Config, key: str, module: str) -> UserError:
     others = modules.local_modules(str(config.folder))
-    near = nearest(module, others)
     if module.endswith(".py"):
         remedy = f"Write `{module[:-3]}`, without `.py`."
-    elif near:
-        remedy = f"Did you mean `{near}`?"
     else:
-        remedy = f"Create {shown(config.folder / (module.replace('.', '/') + '.py'))}."
+        path = config.folder / (module.replace(".", "/") + ".py")
+        remedy = did_you_mean(module, others, f"Create {shown(path)}.")
     return config.problem(
         key,
         f"module `{module}` does not exist in {shown(config.folder)}; modules there: "

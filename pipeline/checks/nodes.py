@@ -9,7 +9,7 @@ from typing import Any
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
 from strategos.components.user_node import USER_MODULE, docker_run
-from strategos.components.wording import nearest
+from strategos.components.wording import did_you_mean
 from strategos.pipeline.checks import module_source
 from strategos.pipeline.config.problems import ConfigError, shown
 from strategos.pipeline.config.sections import Config
@@ -111,9 +111,8 @@ def _is_container(node: Any) -> bool:
 def _no_component(
     config: Config, key: str, name: str, source: module_source.ModuleSource
 ) -> UserError:
-    near = nearest(name, sorted(source.names))
     return config.problem(
         key,
         f"{shown(source.path)} has no component `{name}`",
-        remedy=f"Did you mean `{near}`?" if near else "Define it there.",
+        remedy=did_you_mean(name, sorted(source.names), "Define it there."),
     )

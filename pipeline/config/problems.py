@@ -15,11 +15,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from strategos.components.errors import BadInputError, Place, UserError, mask
 from strategos.components.files.filesystems import short
-from strategos.components.wording import abridged, cut, nearest
+from strategos.components.wording import cut, nearest
 from strategos.pipeline.config import introspect
 
 _SHOWN = 60
-_NAMES = 12
 _REJECTED = "rejected"
 _SYNONYMS = {"min": "at_least", "minimum": "at_least", "threshold": "at_least"}
 _SYNONYMS |= {"max": "at_most", "maximum": "at_most"}
@@ -65,11 +64,6 @@ class ConfigError(BadInputError):
 def shown(path: str | Path) -> str:
     """`path` relative to the current folder, if it is inside; URLs as they are."""
     return short(str(path))
-
-
-def choices(names: Sequence[str]) -> str:
-    """`names` with commas between them, at most a dozen; "none" if empty."""
-    return abridged(names, _NAMES) or "none"
 
 
 def reject(message: str = "", **fields: str) -> PydanticCustomError:

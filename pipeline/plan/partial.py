@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import BadInputError, Place, UserError
-from strategos.components.wording import nearest
+from strategos.components.wording import did_you_mean
 from strategos.pipeline.config.nodes.order import names
 from strategos.pipeline.plan import caching, tfx_adapter
 from strategos.pipeline.root import metadata, recent
@@ -32,14 +32,13 @@ def problems(config: Config, flags: Mapping[str, str | None]) -> Iterator[UserEr
     known = names(config)
     for flag, name in flags.items():
         if name is not None and name not in known:
-            meant = nearest(name, known)
             yield BadInputError(
                 "the pipeline has no such node",
                 key=flag,
                 place=Place("command line"),
                 received=repr(name),
                 expected=", ".join(known),
-                remedy=f"Did you mean `{meant}`?" if meant else "",
+                remedy=did_you_mean(name, known),
             )
 
 

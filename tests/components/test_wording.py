@@ -51,3 +51,16 @@ def test_lists():
         "a and b",
         "a, b and c",
     ]
+
+
+def test_names_of_a_wide_table_do_not_flood_a_message():
+    columns = [f"c{number}" for number in range(2000)]
+    assert wording.choices(columns[:3]) == "c0, c1, c2"
+    assert wording.choices(columns).endswith("c11 and 1,988 more")
+    assert wording.choices([]) == "none"
+
+
+def test_the_nearest_name_is_asked_for():
+    columns = ["price", "carat"]
+    assert wording.did_you_mean("prize", columns) == "Did you mean `price`?"
+    assert wording.did_you_mean("x", columns, "Remove it.") == "Remove it."

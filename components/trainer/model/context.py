@@ -19,6 +19,7 @@ from strategos.components.trainer.model.dropout import Dropout, TrainingStep
 from strategos.components.trainer.model.tables import embedding
 from strategos.components.transformed import graph
 from strategos.components.transformed.feature_ids import FeatureIds
+from strategos.components.wording import choices
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
@@ -255,6 +256,6 @@ def _input(keras: Any, name: str, spec: Any) -> tf.keras.KerasTensor:
 def _no_vocabulary(name: str, known: list[str]) -> str:
     return (
         f"There is no vocabulary `{name}`. Transform wrote: "
-        f"{', '.join(known) or 'none'}. Pass `vocab_filename` to `tft.vocabulary` or "
+        f"{choices(known)}. Pass `vocab_filename` to `tft.vocabulary` or "
         "`tft.compute_and_apply_vocabulary` in `preprocessing_fn`."
     )

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.user_code.user_errors import explain, location
-from strategos.components.wording import quoted
+from strategos.components.wording import choices, quoted
 
 _SPARSE = (tf.SparseTensor, tf.io.VarLenFeature, tf.io.SparseFeature)
 _RAGGED = (tf.RaggedTensor, tf.io.RaggedFeature)
@@ -106,4 +106,4 @@ def _pad(names: list[str]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(quoted(sorted(names)))
+    return choices(quoted(sorted(names)))

@@ -20,6 +20,7 @@ from strategos.components.trainer.model.context import (
 )
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sparse_columns
+from strategos.components.wording import choices, did_you_mean
 
 
 def training_split(
@@ -107,8 +108,10 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
             "`preprocessing_fn` returns no such feature",
             key="label",
             received=f"`{spec.label}`",
-            expected=", ".join(sorted(feature_spec)),
-            remedy="Return it there, or correct `label`.",
+            expected=choices(sorted(feature_spec)),
+            remedy=did_you_mean(
+                spec.label, feature_spec, "Return it there, or correct `label`."
+            ),
         )
     if not isinstance(feature_spec[spec.label], tf.io.FixedLenFeature):
         raise UserError(

@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 from strategos.components.errors import Place, UserError
 from strategos.components.plugins import Registry
-from strategos.components.wording import listed, nearest
+from strategos.components.wording import did_you_mean, listed
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import (
     from_pydantic,
@@ -116,11 +116,10 @@ def problems(registry: Registry[Any], name: str) -> Iterator[dict[str, str]]:
         registry[name]
     except KeyError:
         known = list(registry)
-        near = nearest(name, known)
         yield {
             "received": received(name),
             "expected": listed(known, "or"),
-            "remedy": f"Did you mean `{near}`?" if near else "",
+            "remedy": did_you_mean(name, known),
         }
     except UserError as error:
         yield {"message": error.message, "remedy": error.remedy}

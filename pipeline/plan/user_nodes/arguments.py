@@ -9,9 +9,9 @@ from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.user_node import USER_MODULE
 from strategos.components.user_node.spec import ANY, SIMPLE, Argument, Spec
-from strategos.components.wording import nearest
+from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.nodes.sections import Node
-from strategos.pipeline.config.problems import choices, received
+from strategos.pipeline.config.problems import received
 from strategos.pipeline.config.sections import Config
 
 
@@ -95,12 +95,11 @@ def _unknown(
     config: Config, key: str, node: Node, argument: str, known: Mapping[str, Argument]
 ) -> UserError:
     kind = "input" if ".inputs." in key else "parameter"
-    near = nearest(argument, known)
     return config.problem(
         key,
         f"`{node.component}` has no {kind} `{argument}`",
         expected=choices(list(known)),
-        remedy=f"Did you mean `{near}`?" if near else "Remove it.",
+        remedy=did_you_mean(argument, known, "Remove it."),
     )
 
 
