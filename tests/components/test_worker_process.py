@@ -52,6 +52,8 @@ def start(request, tmp_path, monkeypatch):
     (tmp_path / "worker_child.py").write_text(CHILD)
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
     monkeypatch.setattr(fork_server, "_channel", None)
+    # With the seed that what uses TensorFlow sets for this process, workers start cold.
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     if request.param == "forked":
         with monkeypatch.context() as plain:  # the fork's output is not pytest's
             plain.setattr(sys, "stdout", sys.__stdout__)
@@ -113,6 +115,7 @@ def test_a_worker_is_the_same_cold_and_forked(ask, start):
 @pytest.mark.parametrize("start", ["forked"], indirect=True)
 def test_workers_start_cold_after_the_server_was_killed(ask):
     server = ask("answer", number=1)["parent"]
+    assert server != os.getpid()  # which would be killed
     os.kill(server, signal.SIGKILL)
     os.waitpid(server, 0)
     for _ in range(2):
@@ -122,6 +125,7 @@ def test_workers_start_cold_after_the_server_was_killed(ask):
 @pytest.mark.parametrize("start", ["forked"], indirect=True)
 def test_a_worker_ends_with_its_server(ask, tmp_path):
     server = ask("answer", number=1)["parent"]
+    assert server != os.getpid()  # which would be killed
     pids = tmp_path / "pids"
     killing = threading.Thread(
         target=lambda: _wait_for(pids) and os.kill(server, signal.SIGKILL)
