@@ -302,6 +302,31 @@ def transform() -> Callable[..., None]:
     return _transform
 
 
+@pytest.fixture(scope="session")
+def saved_model() -> Callable[[Path, bytes], Path]:
+    """Writes files named as a SavedModel's: `saved_model(folder, content)`."""
+
+    def write(folder: Path, content: bytes) -> Path:
+        (folder / "variables").mkdir(parents=True)
+        (folder / "saved_model.pb").write_bytes(content)
+        (folder / "variables" / "variables.index").write_bytes(content)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def model(saved_model, tmp_path) -> Path:
+    """Such a model, to be pushed."""
+    return saved_model(tmp_path / "model" / "Format-Serving", b"new")
+
+
+@pytest.fixture
+def serving(tmp_path) -> Path:
+    """The folder that models are pushed to; it does not exist yet."""
+    return tmp_path / "serving"
+
+
 @pytest.fixture
 def dataflow_jobs(monkeypatch):
     """Dry runs of pipelines on Dataflow; each pipeline then runs in process."""

@@ -16,23 +16,6 @@ from strategos.components.errors import UserError
 from strategos.components.push_targets import targets
 
 
-@pytest.fixture
-def model(tmp_path):
-    return saved_model(tmp_path / "model" / "Format-Serving", b"new")
-
-
-@pytest.fixture
-def serving(tmp_path):
-    return tmp_path / "serving"
-
-
-def saved_model(folder, content):
-    (folder / "variables").mkdir(parents=True)
-    (folder / "saved_model.pb").write_bytes(content)
-    (folder / "variables" / "variables.index").write_bytes(content)
-    return folder
-
-
 def push(model, serving, keep, clock=time.time):
     target = targets.of(str(serving), clock)
     return Path(target.path(target.push(model, keep)))
@@ -60,7 +43,9 @@ def test_version_rises_even_if_the_clock_does_not(model, serving):
     assert versions(serving) == [100, 101, 102]
 
 
-def test_newest_versions_are_kept_and_other_files_left_alone(model, serving):
+def test_newest_versions_are_kept_and_other_files_left_alone(
+    model, serving, saved_model
+):
     saved_model(serving / "readme", b"not a version")
     for second in range(10, 15):
         push(str(model), serving, keep=2, clock=at(second))
@@ -68,13 +53,15 @@ def test_newest_versions_are_kept_and_other_files_left_alone(model, serving):
     assert sorted(os.listdir(serving)) == ["13", "14", "readme"]
 
 
-def test_remains_of_a_crash_are_removed_and_never_counted(model, serving):
+def test_remains_of_a_crash_are_removed_and_never_counted(model, serving, saved_model):
     saved_model(serving / ".tmp-99", b"half")
     push(str(model), serving, keep=3, clock=at(7))
     assert os.listdir(serving) == ["7"]
 
 
-def test_a_link_among_the_versions_is_removed_and_what_it_names_stays(model, serving):
+def test_a_link_among_the_versions_is_removed_and_what_it_names_stays(
+    model, serving, saved_model
+):
     precious = saved_model(serving.parent / "precious", b"keep")
     serving.mkdir()
     for name in ("5", ".tmp-6", "7"):  # dangling: 7
@@ -87,7 +74,7 @@ def test_a_link_among_the_versions_is_removed_and_what_it_names_stays(model, ser
 
 
 def test_a_push_ends_well_where_an_old_version_cannot_be_removed(
-    as_another_user, capsys
+    as_another_user, capsys, saved_model
 ):
     serving = as_another_user / "serving"
     model = saved_model(as_another_user / "model", b"new")
@@ -113,7 +100,7 @@ def test_a_push_ends_well_where_an_old_version_cannot_be_removed(
     ],
 )
 def test_a_new_version_is_one_that_tensorflow_serving_loads(
-    model, serving, name, following
+    model, serving, name, following, saved_model
 ):
     saved_model(serving / name, b"old")
     listed = [int(name)] if name in ("30", str(2**63 - 2)) else []
@@ -121,7 +108,7 @@ def test_a_new_version_is_one_that_tensorflow_serving_loads(
     assert push(str(model), serving, keep=5, clock=at(8)).name == str(following)
 
 
-def test_nothing_is_pushed_where_no_number_is_left(model, serving):
+def test_nothing_is_pushed_where_no_number_is_left(model, serving, saved_model):
     saved_model(serving / str(2**63 - 1), b"old")
     with pytest.raises(UserError, match=f"{2**63 - 1} has the largest number"):
         push(str(model), serving, keep=5)

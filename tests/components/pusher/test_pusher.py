@@ -25,23 +25,6 @@ _SIGNATURES = SIGNED.meta_graphs.add().signature_def
 _SIGNATURES["serving_default"].inputs["rows"].dtype = 7
 
 
-@pytest.fixture
-def model(tmp_path):
-    return saved_model(tmp_path / "model" / "Format-Serving", b"new")
-
-
-@pytest.fixture
-def serving(tmp_path):
-    return tmp_path / "serving"
-
-
-def saved_model(folder, content):
-    (folder / "variables").mkdir(parents=True)
-    (folder / "saved_model.pb").write_bytes(content)
-    (folder / "variables" / "variables.index").write_bytes(content)
-    return folder
-
-
 def versions(serving):
     return targets.of(str(serving)).versions()
 

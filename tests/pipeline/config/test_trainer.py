@@ -12,20 +12,9 @@ STRATEGIES = [
 ]
 
 
-def trainer(workload, *sets):
-    return load(workload, sets=[f"trainer.{text}" for text in sets]).config.trainer
-
-
-def problem(workload, *sets):
-    with pytest.raises(ConfigError) as caught:
-        trainer(workload, *sets)
-    assert len(caught.value.problems) == 1, str(caught.value)
-    return caught.value.problems[0]
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_one_value_is_enough(workload, strategy):
-    found = trainer(workload, f"distribution.strategy={strategy}")
+def test_one_value_is_enough(trainer, strategy):
+    found = trainer(f"distribution.strategy={strategy}")
     assert found.distribution.for_results()["strategy"] == strategy
 
 
@@ -202,8 +191,8 @@ def test_one_value_is_enough(workload, strategy):
         (["steps_per_execution=0"], "steps_per_execution", "at least 1"),
     ],
 )
-def test_what_cannot_work_is_rejected_by_name(workload, settings, key, expected):
-    found = problem(workload, *settings)
+def test_what_cannot_work_is_rejected_by_name(problem, settings, key, expected):
+    found = problem(*settings)
     assert found.key == f"trainer.{key}"
     assert expected in str(found)
 
@@ -220,8 +209,10 @@ def test_fresh_weights_now_and_then_need_a_warm_start(workload):
         load(workload, sets=latest[1:])
 
 
-def test_warm_start_is_latest_or_a_path_from_the_file_that_names_it(workload, write):
-    assert trainer(workload, "warm_start=latest").warm_start == "latest"
+def test_warm_start_is_latest_or_a_path_from_the_file_that_names_it(
+    workload, trainer, write
+):
+    assert trainer("warm_start=latest").warm_start == "latest"
     overlay = write("prod/prod.yaml", "trainer: {warm_start: models/3}\n")
     found = load(workload, [overlay]).config.trainer.warm_start
     assert found == str(overlay.parent / "models" / "3")

@@ -10,24 +10,12 @@ import pytest
 
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
-from strategos.pipeline.config.loading import ConfigError, effective, load
+from strategos.pipeline.config.loading import effective, load
 
 
-def trainer(workload, *sets):
-    return load(workload, sets=[f"trainer.{text}" for text in sets]).config.trainer
-
-
-def problem(workload, *sets):
-    with pytest.raises(ConfigError) as caught:
-        trainer(workload, *sets)
-    assert len(caught.value.problems) == 1, str(caught.value)
-    return caught.value.problems[0]
-
-
-def test_results_follow_what_is_trained_on_in_plain_numbers(workload):
-    assert trainer(workload).distribution.for_results() == {"strategy": "auto"}
+def test_results_follow_what_is_trained_on_in_plain_numbers(trainer):
+    assert trainer().distribution.for_results() == {"strategy": "auto"}
     found = trainer(
-        workload,
         "distribution.strategy=multi_worker_mirrored",
         "distribution.communication={bytes_per_pack: 32MiB, timeout: 2m}",
         "distribution={devices: 2, shard: files}",
@@ -44,7 +32,6 @@ def test_results_follow_what_is_trained_on_in_plain_numbers(workload):
         },
     }
     found = trainer(
-        workload,
         "distribution.strategy=parameter_server",
         "distribution.parameter_server.variable_partitioner.max_shards=2",
     )
@@ -127,9 +114,8 @@ def test_tfjob_has_its_files_in_a_root_that_tensorflow_cannot_open(
     assert folder("gs://b/root")[1] is None
 
 
-def test_settings_are_what_the_trainer_runs_with(workload):
+def test_settings_are_what_the_trainer_runs_with(trainer):
     found = trainer(
-        workload,
         "callbacks.early_stopping.patience=1",
         "callbacks.tensorboard={histograms: true, profile: 10..20}",
         "cache_limit=1.5KiB",
@@ -164,8 +150,8 @@ def test_settings_are_what_the_trainer_runs_with(workload):
     )
 
 
-def test_defaults_of_the_yaml_are_those_of_the_trainer(workload):
-    found = trainer(workload)
+def test_defaults_of_the_yaml_are_those_of_the_trainer(trainer):
+    found = trainer()
     settings = found.settings()
     assert settings == dataclasses.replace(Settings(), callbacks=settings.callbacks)
     assert found.operation() == Operation()
@@ -184,9 +170,9 @@ def test_tensorboard_reads_back_as_it_was_written(workload, write, value):
     ("text", "expected"),
     [("0", 0), ("4096", 4096), ("1GB", 10**9), ("1.5 MiB", 3 << 19), ("2kb", None)],
 )
-def test_sizes(workload, text, expected):
+def test_sizes(trainer, problem, text, expected):
     if expected is None:
-        assert "1GB" in str(problem(workload, f"cache_limit={text}"))
+        assert "1GB" in str(problem(f"cache_limit={text}"))
     else:
-        found = trainer(workload, f"cache_limit={text}").settings()
+        found = trainer(f"cache_limit={text}").settings()
         assert found.cache_limit == expected
