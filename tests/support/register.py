@@ -73,14 +73,14 @@ _LONG = (
 )
 
 
-PATHS = [_TESTS / part for part in (*_BY_STACK, *_LONG)]
+_STACK_PATHS = [_TESTS / part for part in _BY_STACK]
+PATHS = [*_STACK_PATHS, *(_TESTS / part for part in _LONG)]
 
 
 @functools.cache
 def _differs_by_stack(path):
     """Whether a file is one of those, or a folder has one."""
-    wanted = [_TESTS / part for part in _BY_STACK]
-    return any(path.is_relative_to(x) or x.is_relative_to(path) for x in wanted)
+    return any(path.is_relative_to(x) or x.is_relative_to(path) for x in _STACK_PATHS)
 
 
 def pytest_configure(config):

@@ -105,9 +105,8 @@ def rejection(cell: Cell) -> str | None:
     """A pattern of the error that a cell ends with; None if it trains."""
     if cell.get("strategy") == "mirrored_3":
         cell = {**cell, "strategy": "mirrored_2"}
-    values = set(cell.items())
     for changes, error in REJECTED:
-        if set(changes.items()) <= values:
+        if changes.items() <= cell.items():
             return error
     return None
 
