@@ -54,7 +54,7 @@ _BY_STACK = (
     *("pipeline/plan/test_user_nodes.py", "test_wheel.py", "e2e/test_digits.py"),
     *("e2e/test_flights.py", "e2e/test_interruption.py", "e2e/test_plugin_package.py"),
     *("e2e/test_python.py", "e2e/test_runners.py", "e2e/test_strategies.py"),
-    *("e2e/test_text.py", "e2e/test_tutorial.py", "e2e/servers/test_remote_root.py"),
+    *("e2e/test_text.py", "e2e/servers/test_remote_root.py"),
     *("e2e/servers/test_metadata_servers.py", "e2e/servers/test_remote_data.py"),
     "e2e/servers/test_cloud_storage.py",
 )
