@@ -264,6 +264,12 @@ def _add_seeing(commands: _Commands, shared: argparse.ArgumentParser) -> None:
     runs.add_argument(
         "--limit", type=_count, default=20, metavar="N", help="at most N (default 20)"
     )
+    runs.add_argument(
+        "--slices",
+        action="store_true",
+        help="`show --json` with all slices and bounds of the evaluation, not only the "
+        "100 largest slices, and 100 bounds, those that fail first",
+    )
     lineage = commands.add_parser(
         "lineage", parents=[shared, place], help="show what a model was made from"
     )

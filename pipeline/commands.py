@@ -169,7 +169,9 @@ def runs(arguments: argparse.Namespace) -> int:
             decided = decisions.last(root, history.pipeline) if root else None
     if arguments.json:
         shown = (
-            runs.to_json(required(chosen_run)) if show else [*map(runs.to_json, listed)]
+            runs.to_json(required(chosen_run), slices=arguments.slices)
+            if show
+            else [*map(runs.to_json, listed)]
         )
         print(json.dumps(shown, indent=2))
     elif show:

@@ -11,7 +11,8 @@ largest possible error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,7 +25,9 @@ from strategos.components.evaluation.metrics import (
 BINS = 1 << 16
 NEGLIGIBLE = 1e-9  # errors below it are roundoff
 
-Area = Callable[[np.ndarray, np.ndarray], float]
+_BLOCK = 1 << 18  # entries of curves that are computed at once
+
+Area: TypeAlias = Callable[["Steps"], np.ndarray]
 
 
 class Curves:
@@ -108,8 +111,7 @@ class Curves:
         """The area under a curve by slice; NaN if a slice lacks one of the classes.
 
         Args:
-          area: Called as `area(tp, fp)` with the true and false positives at falling
-            thresholds, from 0 upwards.
+          area: `roc` or `precision_recall`.
           slices: Number of slices.
 
         Returns:
@@ -118,17 +120,28 @@ class Curves:
         """
         values, errors = np.full(slices, np.nan), np.zeros(slices)
         self.compact()
-        for code, _, rows, positive in self._parts:
-            ends = np.searchsorted(code, np.arange(slices), side="right")
-            for i, end in enumerate(ends):
-                start = ends[i - 1] if i else 0
-                p = positive[start:end][::-1].astype(np.float64)
-                n = rows[start:end][::-1] - p
-                if p.sum() > 0 and n.sum() > 0:
-                    values[i] = area(_from_zero(p), _from_zero(n))
-                    if i < len(self._binned) and self._binned[i]:
-                        errors[i] = _error(area, values[i], p, n)
+        for code, rows, positive in self._blocks():
+            p = positive.astype(np.float64)
+            n = rows - p
+            both = (np.bincount(code, p) > 0) & (np.bincount(code, n) > 0)
+            known = both[code]
+            steps = Steps(code[known], p[known], n[known])
+            values[steps.slices] = area(steps)
+            known &= _of(self._binned, code)
+            binned = Steps(code[known], p[known], n[known])
+            errors[binned.slices] = _error(area, values[binned.slices], binned)
         return values, np.where(errors < NEGLIGIBLE, 0.0, errors)
+
+    def _blocks(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Slice, rows and positive rows of each entry, at falling scores.
+
+        A block has all entries of its slices, and mostly about `_BLOCK` entries: the
+        arrays that areas are computed from are several times as large as the counts.
+        """
+        for code, _, *counts in self._parts:
+            starts = np.searchsorted(code, code[::_BLOCK])
+            for each in np.split(np.arange(len(code)), np.unique(starts)):
+                yield code[each][::-1], *(count[each][::-1] for count in counts)
 
     def _append(self, *parts: tuple[np.ndarray, ...]) -> None:
         self._parts += parts
@@ -161,29 +174,71 @@ class Curves:
         return code, score, *counts
 
 
-def roc(tp: np.ndarray, fp: np.ndarray) -> float:
-    """The area under the ROC curve.
+class Steps:
+    """The curves of several slices at falling thresholds, one slice after another.
 
     Args:
-      tp: float64 [thresholds], true positives at falling thresholds, from 0 upwards.
-      fp: float64 [thresholds], false positives.
+      code: int [steps], the slice of each step; equal ones are neighbours.
+      positive: float64 [steps], rows of the step with label 1.
+      negative: float64 [steps], rows of the step with label 0.
+
+    Attributes:
+      code: As the argument.
+      positive: As the argument.
+      negative: As the argument.
+      tp: float64 [steps], true positives before the step.
+      fp: float64 [steps], false positives before the step.
+      slices: int [slices], the slices in the order of their steps.
     """
-    x, y = fp / fp[-1], tp / tp[-1]
-    return float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2))
+
+    def __init__(self, code: np.ndarray, positive: np.ndarray, negative: np.ndarray):
+        first = np.ones(len(code), bool)
+        first[1:] = code[1:] != code[:-1]
+        self._starts = np.flatnonzero(first)
+        self._place = np.cumsum(first) - 1
+        self.code, self.slices = code, code[self._starts]
+        self.positive, self.tp = positive, self._before(positive)
+        self.negative, self.fp = negative, self._before(negative)
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """The sum of values by slice, float64 [slices].
+
+        Args:
+          values: float64 [steps].
+        """
+        return np.add.reduceat(values, self._starts)
+
+    def _before(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the slice before each step; whole numbers, so exact."""
+        before = np.cumsum(rows) - rows
+        return before - before[self._starts][self._place]
 
 
-def precision_recall(tp: np.ndarray, fp: np.ndarray) -> float:
-    """The area under the precision-recall curve; takes the arguments of `roc`.
+def roc(steps: Steps) -> np.ndarray:
+    """The areas under ROC curves, float64 [slices].
+
+    Args:
+      steps: Curves of slices that have rows of both classes.
+    """
+    area = steps.total(steps.negative * (steps.tp + steps.positive / 2))
+    return area / (steps.total(steps.positive) * steps.total(steps.negative))
+
+
+def precision_recall(steps: Steps) -> np.ndarray:
+    """The areas under precision-recall curves, float64 [slices].
 
     Interpolates true and false positives, not precision (Davis & Goadrich 2006).
+
+    Args:
+      steps: Curves of slices that have rows of both classes.
     """
-    predicted = tp + fp
-    step = np.diff(predicted)
-    slope = np.diff(tp) / np.where(step > 0, step, 1.0)
-    intercept = tp[:-1] - slope * predicted[:-1]
-    inner = predicted[:-1] > 0
-    ratio = np.where(inner, predicted[1:] / np.where(inner, predicted[:-1], 1.0), 1.0)
-    return float(np.sum(slope * (np.diff(tp) + intercept * np.log(ratio))) / tp[-1])
+    predicted, rows = steps.tp + steps.fp, steps.positive + steps.negative
+    slope = steps.positive / np.where(rows > 0, rows, 1.0)
+    intercept = steps.tp - slope * predicted
+    inner = predicted > 0
+    ratio = np.where(inner, (predicted + rows) / np.where(inner, predicted, 1.0), 1.0)
+    area = slope * (steps.positive + intercept * np.log(ratio))
+    return steps.total(area) / steps.total(steps.positive)
 
 
 def _fitting(bins: int | None, scores: np.ndarray, binned: np.ndarray) -> int | None:
@@ -207,17 +262,17 @@ def _fitting(bins: int | None, scores: np.ndarray, binned: np.ndarray) -> int | 
     return bins
 
 
-def _error(
-    area: Area, value: float, positive: np.ndarray, negative: np.ndarray
-) -> float:
-    """The largest error: within a bin, all positives come first, or last."""
-    nothing = np.zeros_like(positive)
-    tp = _from_zero(np.column_stack([positive, nothing]).reshape(-1))
-    fp = _from_zero(np.column_stack([nothing, negative]).reshape(-1))
-    most = area(tp, fp)
-    tp = _from_zero(np.column_stack([nothing, positive]).reshape(-1))
-    fp = _from_zero(np.column_stack([negative, nothing]).reshape(-1))
-    return max(most - value, value - area(tp, fp))
+def _error(area: Area, values: np.ndarray, steps: Steps) -> np.ndarray:
+    """The largest errors: within a bin, all positives come first, or last."""
+    code, nothing = np.repeat(steps.code, 2), np.zeros_like(steps.positive)
+    most, least = (
+        area(Steps(code, *(np.column_stack(pair).reshape(-1) for pair in pairs)))
+        for pairs in (
+            ((steps.positive, nothing), (nothing, steps.negative)),
+            ((nothing, steps.positive), (steps.negative, nothing)),
+        )
+    )
+    return np.maximum(most - values, values - least)
 
 
 def _of(flags: np.ndarray, code: np.ndarray) -> np.ndarray:
@@ -292,7 +347,3 @@ def narrow(values: np.ndarray) -> np.ndarray:
     They go from worker to worker.
     """
     return values.astype(np.min_scalar_type(values.max(initial=0)))
-
-
-def _from_zero(counts: np.ndarray) -> np.ndarray:
-    return np.append(0.0, np.cumsum(counts))

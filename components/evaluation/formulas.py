@@ -26,7 +26,7 @@ from strategos.components.evaluation.metrics import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from strategos.components.evaluation.curves import Curves
+    from strategos.components.evaluation.curves import Curves, Steps
     from strategos.components.evaluation.trivial import OneAnswer
 
 # Keras clips probabilities by this before it takes their logarithm.
@@ -80,8 +80,8 @@ class _Area(Metric):
     shares = "scores"
 
     @abc.abstractmethod
-    def area(self, tp: np.ndarray, fp: np.ndarray) -> float:
-        """The area; see `curves.roc`."""
+    def area(self, steps: Steps) -> np.ndarray:
+        """The areas; see `curves.roc`."""
 
     def sums(self, batch: Batch) -> Curves:
         """See `Metric`: counts by score."""
@@ -102,11 +102,11 @@ class Auc(_Area):
     description = f"area under the ROC curve, {_EXACT}"
     tfma = "AUC"
 
-    def area(self, tp: np.ndarray, fp: np.ndarray) -> float:
+    def area(self, steps: Steps) -> np.ndarray:
         """See `curves.roc`."""
         from strategos.components.evaluation.curves import roc
 
-        return roc(tp, fp)
+        return roc(steps)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
@@ -121,11 +121,11 @@ class PrAuc(_Area):
     description = f"area under the precision-recall curve, {_EXACT}"
     tfma = "AUCPrecisionRecall"
 
-    def area(self, tp: np.ndarray, fp: np.ndarray) -> float:
+    def area(self, steps: Steps) -> np.ndarray:
         """See `curves.precision_recall`."""
         from strategos.components.evaluation.curves import precision_recall
 
-        return precision_recall(tp, fp)
+        return precision_recall(steps)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""

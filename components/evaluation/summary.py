@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -150,7 +150,7 @@ def summarize(
     if incomparable:
         warnings = [*warnings, f"no comparison with production: {incomparable}"]
     overall = next(piece for piece in slices if piece.feature is None)
-    records = [asdict(check) for check in checks]
+    records = [dict(vars(check)) for check in checks]
     return {
         "task": task,
         "label": label,
@@ -209,6 +209,23 @@ def describe(check: Mapping[str, Any]) -> str:
         f"{check['metric']}, {check['slice']}: {wanted} required, "
         f"{received} received ({'; '.join(details)})"
     )
+
+
+def shortened(summary: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """A summary with the largest slices only, and bounds that fail before others.
+
+    Args:
+      summary: The content of `summary.json`.
+      most: Number of slices, and of bounds, that are kept; `left_out` has the numbers
+        of those that are not.
+    """
+    kept = {
+        "slices": sorted(summary["slices"], key=lambda piece: -piece["examples"]),
+        "bounds": sorted(summary["bounds"], key=lambda check: check["ok"]),
+    }
+    left_out = {name: max(0, len(kept[name]) - most) for name in kept}
+    short = {name: kept[name][:most] for name in kept if left_out[name]}
+    return {**summary, **short, "left_out": left_out}
 
 
 def faults(summary: Mapping[str, Any]) -> list[str]:

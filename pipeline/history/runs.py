@@ -35,6 +35,7 @@ _STATES = {
     mlmd.Execution.COMPLETE: "complete",
     mlmd.Execution.CACHED: "cached",
 }
+MOST_SLICES = 100  # of an evaluation, in the JSON of a run
 # The state of the node that ended a run, by the run's outcome.
 _ENDS = {"stopped": "stopped", "not blessed": "stopped", "interrupted": "interrupted"}
 
@@ -221,9 +222,19 @@ def facts(
     }
 
 
-def to_json(value: Run) -> dict[str, Any]:
-    """Converts a run to JSON-able values, with its duration."""
-    return dataclasses.asdict(value) | {"duration": value.duration}
+def to_json(value: Run, *, slices: bool = False) -> dict[str, Any]:
+    """Converts a run to JSON-able values, with its duration.
+
+    Args:
+      value: The run.
+      slices: Whether the evaluation's summary has all slices and bounds, not at most
+        `MOST_SLICES` of each.
+    """
+    summary = value.summary
+    if summary and not slices:
+        summary = verdicts.shortened(summary, MOST_SLICES)
+    small = dataclasses.asdict(dataclasses.replace(value, summary=None))
+    return small | {"summary": summary, "duration": value.duration}
 
 
 def _find(store: Store, run_id: str | None) -> mlmd.Context:

@@ -105,7 +105,7 @@ def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path
     there = json.loads(
         (launcher.files("Evaluator", "evaluation") / "summary.json").read_text()
     )
-    here = flights.last_run()
+    here = flights.last_run("--slices")
     assert there["overall"] == here["metrics"]
     found, wanted = there["slices"], here["summary"]["slices"]
     assert [s["metrics"] for s in found] == [s["metrics"] for s in wanted]

@@ -7,13 +7,17 @@ files like TFMA's own.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
-from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
+from tensorflow_model_analysis.proto import (
+    config_pb2,
+    metrics_for_slice_pb2,
+    validation_result_pb2,
+)
 
 from strategos.components.evaluation.metrics import METRICS, SliceMetrics
 from strategos.components.evaluation.summary import BoundCheck
@@ -52,21 +56,40 @@ def write(
     path = os.path.join(folder, "eval_config.json")
     with tf.io.gfile.GFile(path, "w") as file:
         file.write(json_format.MessageToJson(run))
-    rows = [
-        tfma.writers.convert_slice_metrics_to_proto(
-            (_slice_key(piece), _metrics(piece, config)), None
-        )
-        for piece in slices
-    ]
-    _write_records(os.path.join(folder, "metrics-00000-of-00001.tfrecord"), rows)
+    _write_records(
+        os.path.join(folder, "metrics-00000-of-00001.tfrecord"), _rows(slices, config)
+    )
     verdict = _validation(config, slices, checks, blessed)
     _write_records(os.path.join(folder, "validations.tfrecord"), [verdict])
 
 
-def _write_records(path: str, messages: Sequence[Any]) -> None:
+def _write_records(path: str, messages: Iterable[Any]) -> None:
     with tf.io.TFRecordWriter(path) as writer:
         for message in messages:
             writer.write(message.SerializeToString())
+
+
+def _rows(
+    slices: Sequence[SliceMetrics], config: config_pb2.EvalConfig
+) -> Iterator[metrics_for_slice_pb2.MetricsForSlice]:
+    """The metrics of each slice, as `tfma.writers.convert_slice_metrics_to_proto`.
+
+    All slices have the same metrics in the same order. One message serves them all,
+    each until the next: TFMA's own function takes four times as long.
+    """
+    row, names = metrics_for_slice_pb2.MetricsForSlice(), _names(config)
+    for piece in slices:
+        metrics = _metrics(piece, *names)
+        if not row.metric_keys_and_values:
+            for name, model, is_diff in metrics:
+                key = tfma.metrics.MetricKey(name, model_name=model, is_diff=is_diff)
+                row.metric_keys_and_values.add(key=key.to_proto())
+        row.slice_key.CopyFrom(tfma.slicer.serialize_slice_key(_slice_key(piece)))
+        for entry, value in zip(
+            row.metric_keys_and_values, metrics.values(), strict=True
+        ):
+            entry.value.double_value.value = value
+        yield row
 
 
 def _slice_key(piece: SliceMetrics) -> tuple[tuple[str, Any], ...]:
@@ -74,21 +97,17 @@ def _slice_key(piece: SliceMetrics) -> tuple[tuple[str, Any], ...]:
 
 
 def _metrics(
-    piece: SliceMetrics, config: config_pb2.EvalConfig
-) -> dict[tfma.metrics.MetricKey, float]:
-    candidate, baseline = _names(config)
+    piece: SliceMetrics, candidate: str, baseline: str | None
+) -> dict[tuple[str, str, bool], float]:
+    """Values by name of the metric, name of the model, and whether it is a change."""
     count = {"example_count": float(piece.examples)}
-    measured = {candidate: {**count, **piece.metrics}}
+    ours = {**count, **piece.metrics}
+    result = {(name, candidate, False): value for name, value in ours.items()}
     if piece.baseline is not None and baseline:
-        measured[baseline] = {**count, **piece.baseline}
-    result = {}
-    for model, metrics in measured.items():
-        for name, value in metrics.items():
-            result[tfma.metrics.MetricKey(name, model_name=model)] = value
-    if piece.baseline is not None and baseline:
-        for name, value in measured[candidate].items():
-            key = tfma.metrics.MetricKey(name, model_name=candidate).make_diff_key()
-            result[key] = value - measured[baseline][name]
+        for name, value in {**count, **piece.baseline}.items():
+            result[name, baseline, False] = value
+        for name, value in ours.items():
+            result[name, candidate, True] = value - result[name, baseline, False]
     return result
 
 

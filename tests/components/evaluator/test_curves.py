@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
@@ -254,3 +255,26 @@ def test_rows_take_few_bytes_on_their_way():
     code, score, label = rows(10_000, slices=9)
     found = counted(code, score.astype(np.float32).astype(np.float64), label)
     assert len(pickle.dumps(found)) < 8 * 10_000  # slice, score, rows, positive rows
+
+
+@settings(derandomized, max_examples=15)
+@given(seed=st.integers(0, 1000), slices=st.integers(1, 30), block=st.integers(1, 300))
+def test_areas_of_many_slices_are_those_of_each_alone(seed, slices, block):
+    """ROC beside scikit-learn; the other curve of the largest slice beside Keras."""
+    code, score, label = rows(400, slices, seed)
+    code, score = code**2 % slices, score.round(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(curves, "_BLOCK", block)
+        found = counted(code, score, label)
+        (areas, _), (others, _) = (found.areas(area, slices) for area in AREAS.values())
+    for each in range(slices):
+        truth, answers = label[code == each], score[code == each]
+        if len(set(truth)) == 2:
+            expected = roc_auc_score(truth, answers)
+            assert areas[each] == pytest.approx(expected, abs=1e-12)
+        else:
+            assert np.isnan([areas[each], others[each]]).all()
+    largest = np.bincount(code).argmax()
+    keras = tf.keras.metrics.AUC(curve="PR", thresholds=np.arange(100) / 100 + 0.005)
+    keras.update_state(label[code == largest], score[code == largest])
+    assert others[largest] == pytest.approx(float(keras.result()), abs=1e-6)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_change_bound_without_a_model_in_production_is_skipped_with_a_note():
 
 def test_undefined_metric_fails_its_bound_by_name():
     (check,) = judge({"at_least": 0.5}, overall(math.nan))
-    line = summary.describe(summary.asdict(check))
+    line = summary.describe(asdict(check))
     assert not check.ok
     assert line.startswith("auc, overall: at least 0.5 required, nothing received")
     assert "all labels are the same" in line
@@ -161,7 +162,7 @@ def test_bound_within_the_error_of_its_metric_says_so():
         "auc, overall: at least 0.7 required, 0.7004 received "
         "(1,000 examples; known to ±0.001; the bound is within the error)"
     )
-    assert summary.describe(summary.asdict(checks[0])) == line
+    assert summary.describe(asdict(checks[0])) == line
     reason = summarize(checks, piece)["reason"]
     assert reason == f"bounds held: 2. Within the error of the metric: {line}"
 
@@ -192,7 +193,7 @@ def test_reason_names_metric_slice_required_and_received():
 def test_required_and_received_are_told_apart_when_close():
     (check,) = judge({"at_least": 0.7}, overall(0.6999999))
     assert "at least 0.7 required, 0.6999999 received" in summary.describe(
-        summary.asdict(check)
+        asdict(check)
     )
 
 
@@ -202,6 +203,19 @@ def test_summary_is_strict_json_without_nan():
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert result["slices"][0]["metrics"] == {"auc": None}
     assert result["baseline"] == {"auc": 0.9}
+
+
+def test_shortened_summary_keeps_large_slices_and_failed_bounds():
+    slices = [overall(0.8), *(carrier(f"c{i}", i / 100, 300 + i) for i in range(90))]
+    checks = judge({"slices": {"carrier": {"at_least": 0.1}}}, *slices)
+    whole = summarize(checks, *slices)
+    short = summary.shortened(whole, 20)
+    assert short["left_out"] == {"slices": 70, "bounds": 70}
+    assert [piece["examples"] for piece in short["slices"]] == [*range(389, 369, -1)]
+    assert [check["ok"] for check in short["bounds"]] == [False] * 10 + [True] * 10
+    nothing = {"slices": 0, "bounds": 0}
+    assert summary.shortened(whole, 90) == whole | {"left_out": nothing}
+    assert len(whole["slices"]) == 90
 
 
 def test_reason_of_a_blessed_model_says_what_was_skipped_and_why():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -145,6 +146,19 @@ def test_runs_are_json(past_runs):
     assert plain["run_id"] == run.run_id
     assert plain["duration"] == run.duration
     assert plain["nodes"][0]["state"] == "complete"
+
+
+def test_json_of_a_run_of_many_slices_is_short_unless_all_are_wanted(past_runs):
+    run = runs.run(past_runs.open(), past_runs.ids["pushed"])
+    metrics = {f"metric_{i}": 1 / (i + 3) for i in range(9)}
+    piece = {"feature": "f", "value": "v", "examples": 5, "metrics": metrics}
+    bounds = run.summary["bounds"] * 50_000
+    many = run.summary | {"slices": [piece] * 61_010, "bounds": bounds}
+    run = dataclasses.replace(run, summary=many)
+    short = runs.to_json(run)
+    assert len(json.dumps(short, indent=2)) < 100_000
+    assert short["summary"]["left_out"]["slices"] == 60_910
+    assert runs.to_json(run, slices=True)["summary"] == many
 
 
 @pytest.mark.parametrize("content", [None, b""])
