@@ -43,7 +43,9 @@ def _printed(code, *arguments, seed, **environ):
     return json.loads(process.stdout)
 
 
-@pytest.mark.parametrize("start", ["cold", "forked"])
+@pytest.mark.parametrize(
+    "start", [pytest.param("cold", marks=pytest.mark.cold), "forked"]
+)
 def test_a_worker_does_not_depend_on_the_hash_seed_of_its_starter(tmp_path, start):
     (tmp_path / "a_worker.py").write_text(WORKER)
     seeds = ("1", "2", "random", "0")

@@ -46,7 +46,7 @@ serve(work)
 """
 
 
-@pytest.fixture(params=["cold", "forked"])
+@pytest.fixture(params=[pytest.param("cold", marks=pytest.mark.cold), "forked"])
 def start(request, tmp_path, monkeypatch):
     """How workers start: `python -m`, or in a fork of a server."""
     (tmp_path / "worker_child.py").write_text(CHILD)

@@ -12,6 +12,7 @@ DATA_NODES = ("ExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidato
 MODEL_NODES = ("Trainer", "Evaluator", "InfraValidator", "Pusher")
 
 
+@pytest.mark.cold
 def test_first_run_is_blessed_pushed_and_told(flights):
     done = flights.run(warm=False)
     run = flights.last_run()

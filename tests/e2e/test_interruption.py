@@ -25,6 +25,7 @@ def killed(small):
     return small, refused
 
 
+@pytest.mark.cold
 def test_second_run_is_refused_while_one_is_on(killed):
     _, refused = killed
     assert "has been running since" in refused.stderr
@@ -58,7 +59,10 @@ def _states_in_ml_metadata(workspace):
         ("local", signal.SIGINT, True),  # `killed` is as users have it
         ("beam", signal.SIGTERM, True),
         pytest.param("local", signal.SIGTERM, True, marks=pytest.mark.faults),
-        pytest.param("beam", signal.SIGINT, False, marks=pytest.mark.faults),
+        pytest.param(
+            *("beam", signal.SIGINT, False),
+            marks=[pytest.mark.faults, pytest.mark.cold],
+        ),
     ],
 )
 def test_interrupted_run_ends_its_processes_and_says_so(small, sig, runner, warm):

@@ -22,6 +22,11 @@ MARKS = {
     "image": "in containers of the Dockerfile; builds for minutes (make test-image)",
     "gpu": "needs one GPU or two (make test-gpu)",
 }
+# What `make test` runs, too.
+_FURTHER = {
+    "cold": "starts processes as users do, not as forks of warm ones (pytest -m cold)",
+    "stack": "differs by stack (make test-new-stack)",
+}
 _UNMARKED = f"not ({' or '.join(MARKS)})"
 
 # What differs between the stacks, and the end-to-end tests that depend on it.
@@ -85,9 +90,8 @@ def _differs_by_stack(path):
 
 def pytest_configure(config):
     """Registers the marks; what `-m` does not ask for is left out."""
-    for name, meaning in MARKS.items():
+    for name, meaning in {**MARKS, **_FURTHER}.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
-    config.addinivalue_line("markers", "stack: differs by stack (make test-new-stack)")
     asked = config.option.markexpr
     if asked in ("", "stack"):
         config.option.markexpr = f"{asked} and {_UNMARKED}" if asked else _UNMARKED

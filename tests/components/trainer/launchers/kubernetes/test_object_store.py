@@ -103,6 +103,7 @@ def assert_same(spec, facts, other, expected):
     assert history[0] == history[1] and len(history[0].splitlines()) == 1 + EPOCHS
 
 
+@pytest.mark.cold
 def test_killed_task_and_lost_pod_change_nothing(
     pods, launcher, training, stored, tmp_path
 ):
