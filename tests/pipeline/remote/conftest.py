@@ -13,6 +13,7 @@ import json
 import re
 import threading
 import urllib.parse
+from pathlib import Path
 
 import pytest
 import yaml
@@ -114,6 +115,11 @@ class Stub(http.server.ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    done = {
+        "phase": "Succeeded",
+        "nodes": {"Resolve": "Succeeded", "Trainer": "Cached"},
+    }
+    log = Path(__file__).with_name("stopped_by_a_gate.log").read_text()  # KFP 2.0.5
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)

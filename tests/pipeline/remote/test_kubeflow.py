@@ -12,25 +12,10 @@ from strategos.pipeline.remote import kubeflow, watch
 from strategos.pipeline.remote.kubeflow_api import Api
 from strategos.pipeline.remote.retries import Retries
 
-DONE = {
-    "phase": "Succeeded",
-    "nodes": {"Resolve": "Succeeded", "Trainer": "Cached"},
-}
-
 FAILED = {
     "phase": "Failed",
     "nodes": {"Resolve": "Succeeded", "Trainer": ("Failed", "Error (exit code 1)")},
 }
-
-# As on KFP 2.0.5 with Argo 3.7.
-LOG = """\
-I1123 04:52:40.000000      24 launcher_v2.go:117] ExecutorInput:{}
-EvaluationGate: not blessed: 1 of 2 bounds fails
-I1123 04:52:43.382313      24 launcher_v2.go:151] publish success.
-F1123 04:52:43.382390      24 main.go:49] failed to execute component: exit status 3
-time="2026-11-23T04:52:43.971Z" level=info msg="sub-process exited" argo=true
-Error: exit status 1
-"""
 
 
 @pytest.fixture
@@ -215,7 +200,7 @@ def test_a_step_whose_outputs_are_reused_is_cached(
     """Without the workflow, KFP's API cannot show it."""
     kfp.has_workflows = has_workflows
     service.submit(compiled, "flights")
-    kfp.story = [DONE]
+    kfp.story = [kfp.done]
     run, _ = follow(service, clock, tmp_path)
     last = "cached" if has_workflows else "complete"
     assert {n: t.state for n, t in run.tasks.items()} == {
@@ -226,7 +211,7 @@ def test_a_step_whose_outputs_are_reused_is_cached(
 
 def test_a_watch_outlives_a_restart_of_the_api(service, kfp, compiled, clock, tmp_path):
     service.submit(compiled, "flights")
-    kfp.story = [DONE]
+    kfp.story = [kfp.done]
     kfp.fails["GET /apis/v2beta1/runs/r1"] = [0, 503, 500, 429]
     run, seen = follow(service, clock, tmp_path)
     assert run.state == "succeeded"
@@ -267,7 +252,7 @@ def test_the_view_has_the_epochs_of_the_trainer_from_its_log(
 ):
     service.submit(compiled, "flights")
     running = {"nodes": {"Resolve": "Succeeded", "Trainer": "Running"}}
-    kfp.story = [running] * 6 + [DONE]
+    kfp.story = [running] * 6 + [kfp.done]
     epoch = "progress: epoch 1/5  step 3/14  loss 0.5000"
     kfp.logs["w-system-container-impl-11"] = f"other\n{epoch}\nother\n"
     _, seen = follow(service, clock, tmp_path)
@@ -297,7 +282,7 @@ def test_a_log_that_kfp_does_not_give_is_read_from_kubernetes(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     service = kubeflow.connect(configured(kfp.url), os.environ)
     assert service.log(run, "Trainer").lines == ()
-    kfp.pods["w-system-container-impl-11"] = LOG
+    kfp.pods["w-system-container-impl-11"] = kfp.log
     found = service.log(run, "Trainer")
     assert found.lines == ("EvaluationGate: not blessed: 1 of 2 bounds fails",)
     assert found.exit_code == 3

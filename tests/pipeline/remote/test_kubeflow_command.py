@@ -10,21 +10,6 @@ from strategos.components.files import temporary
 from strategos.pipeline import cli
 from strategos.pipeline.remote import watch
 
-DONE = {
-    "phase": "Succeeded",
-    "nodes": {"Resolve": "Succeeded", "Trainer": "Cached"},
-}
-
-# As on KFP 2.0.5 with Argo 3.7.
-LOG = """\
-I1123 04:52:40.000000      24 launcher_v2.go:117] ExecutorInput:{}
-EvaluationGate: not blessed: 1 of 2 bounds fails
-I1123 04:52:43.382313      24 launcher_v2.go:151] publish success.
-F1123 04:52:43.382390      24 main.go:49] failed to execute component: exit status 3
-time="2026-11-23T04:52:43.971Z" level=info msg="sub-process exited" argo=true
-Error: exit status 1
-"""
-
 
 def strategos(kfp, workload, *words):
     overlay = workload.with_name("cluster.yaml")
@@ -53,7 +38,7 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(
     monkeypatch.delenv("S3_ENDPOINT", raising=False)
     gate = {"Resolve": "Succeeded", "EvaluationGate": ("Failed", "Error (exit code 1)")}
     kfp.story = [{"phase": "Failed", "nodes": gate}]
-    kfp.logs["w-system-container-impl-11"] = LOG
+    kfp.logs["w-system-container-impl-11"] = kfp.log
     assert strategos(kfp, workload, "--wait") == 3
     shown = capsys.readouterr()
     assert "compiling for kubeflow: " in shown.err
@@ -77,7 +62,7 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(
     assert "OOMKilled (exit code 137)" in shown and "Pusher" not in shown
     assert "--selector pipeline/runid=r1" in shown
 
-    kfp.story = [DONE]
+    kfp.story = [kfp.done]
     assert strategos(kfp, workload, "--follow", "r1") == 0
     assert "cached" in capsys.readouterr().out
     assert strategos(kfp, workload, "--terminate", "r1") == 0
