@@ -90,31 +90,27 @@ def threads(shard):
     return [(os.getpid(), len(os.listdir("/proc/self/task")) - before)]
 
 if __name__ == "__main__":
-    import operator, threads_of_tensorflow
+    import operator, sys, threads_of_tensorflow
     from strategos.components import fork_server
     from strategos.components.shards import fold
     from strategos.components.shards.engine import Engine
 
     fork_server.start()
     work = threads_of_tensorflow.threads
-    found = fold.fold(Engine(workers=2), range(20), work, operator.add, ".")
+    found = fold.fold(Engine(workers=2), range(20), work, operator.add, sys.argv[1])
     print(max(number for pid, number in found if pid != os.getpid()))
 """
 
 
-def test_tensorflow_in_a_helper_has_one_thread(tmp_path):
-    module = tmp_path / "threads_of_tensorflow.py"
-    module.write_text(THREADS)
-
-    def most(**variables):
-        command = [sys.executable, "-W", "ignore", str(module)]
-        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
-        found = subprocess.run(
-            command, env=environ, cwd=tmp_path, stdout=subprocess.PIPE, timeout=120
-        )
-        return int(found.stdout)
-
-    assert most(TF_NUM_INTRAOP_THREADS="5") == most() + 4
+def test_tensorflow_in_a_helper_has_one_thread(warm_tensorflow, tmp_path):
+    folder = str(tmp_path)
+    (tmp_path / "threads_of_tensorflow.py").write_text(THREADS)
+    forks = [
+        warm_tensorflow.script(THREADS, folder, PYTHONPATH=folder, **variables)
+        for variables in ({"TF_NUM_INTRAOP_THREADS": "5"}, {})
+    ]
+    five, one = (int(fork.output()) for fork in forks)
+    assert five == one + 4
 
 
 def gpus_of(shard):

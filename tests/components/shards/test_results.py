@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from concurrent import futures
 from pathlib import Path
@@ -120,13 +118,11 @@ def test_transformed_rows_are_the_same_for_any_number_of_threads(written, tmp_pa
     assert found[0] == found[1] == found[2]
 
 
-def test_components_write_the_same_with_helpers(table, written, tmp_path):
-    program = Path(__file__).with_name("with_helpers.py")
-    command = [sys.executable, str(program), str(table), str(tmp_path / "out")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+def test_components_write_the_same_with_helpers(warm_tfx, table, written, tmp_path):
+    program = Path(__file__).with_name("with_helpers.py").read_text()
+    ran = warm_tfx.script(program, str(table), str(tmp_path / "out"))
     # Of four components, one of which reads all rows twice, for two threads.
-    assert int(ran.stdout.split()[-1]) >= 5 * 2
+    assert int(ran.output().split()[-1]) >= 5 * 2
     alone, helped = (written(tmp_path / "out" / each) for each in ("alone", "helped"))
     assert len(alone) > 4 * 8 + 8
     assert helped == alone
