@@ -109,21 +109,21 @@ def checkpoints(bucket_client):
 def test_interrupted_training_leaves_its_checkpoint_in_the_bucket(remote, checkpoints):
     assert checkpoints() == []
     with remote.held("Trainer"):
-        run = remote.start("--set", "trainer.epochs=6", node="Trainer")
+        run = remote.start("--set", "trainer.epochs=2", node="Trainer")
         remote.wait_for_event("epoch 1/")
         assert remote.end(run, signal.SIGINT) == 130
         remote.wait_until_nothing_is_left()
     assert "/state.json'" in str(checkpoints())
-    resumed = remote.run("--set", "trainer.epochs=6")
+    resumed = remote.run("--set", "trainer.epochs=2")
     assert "resuming at step" in resumed.stderr and checkpoints() == []
 
 
 def test_training_of_a_killed_run_is_resumed_on_another_machine(
     remote, checkpoints, make_small, tmp_path
 ):
-    sets = ("--set", "trainer.epochs=5", "--set", "trainer.checkpoint.every=1 steps")
+    sets, every = ("--set", "trainer.epochs=4"), "trainer.checkpoint.every=1 steps"
     with remote.held("Trainer"):
-        run = remote.start(*sets, node="Trainer")
+        run = remote.start(*sets, "--set", every, node="Trainer")
         remote.wait_for(lambda: "/state.json'" in str(checkpoints()), 120)
         assert remote.end(run, signal.SIGKILL) == -signal.SIGKILL
         remote.wait_until_nothing_is_left()
@@ -139,7 +139,7 @@ def test_training_of_a_killed_run_is_resumed_on_another_machine(
 
 def test_death_of_the_executor_process_is_a_failed_node(remote):
     with remote.held("Trainer"):
-        process = remote.start("--set", "trainer.epochs=4", node="Trainer")
+        process = remote.start("--set", "trainer.epochs=5", node="Trainer")
         remote.wait_for_event("epoch 1/")
         os.kill(remote.process("executor_process"), signal.SIGKILL)
         process.communicate(timeout=60)
