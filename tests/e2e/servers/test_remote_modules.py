@@ -130,27 +130,30 @@ def keys(spec, *renamed):
     return found
 
 
-def weights(cluster):
+def weights(serving):
     import tensorflow as tf
 
-    (version,) = (cluster.folder / "mounted" / "serving").iterdir()
+    (version,) = serving.iterdir()
     reader = tf.train.load_checkpoint(str(version / "variables" / "variables"))
     types = reader.get_variable_to_dtype_map()
     return {name: reader.get_tensor(name) for name in types if types[name].is_floating}
 
 
-def test_pushed_model_is_that_of_an_image_with_the_modules(
-    with_modules, without_modules, spec, bucket_client
+def test_pushed_model_is_that_of_a_local_run_and_the_keys_those_with_the_modules(
+    with_modules, without_modules, workspace, spec, bucket_client
 ):
     assert len(archives(bucket_client)) == 2
     in_image = with_modules.compile()
-    for each in (with_modules, without_modules):
-        each.run()
-    found, expected = weights(without_modules), weights(with_modules)
+    with_modules.run("Resolve")
+    without_modules.run()
+    workspace.run()
+    found = weights(without_modules.folder / "mounted" / "serving")
+    expected = weights(workspace.folder / "serving" / "small")
     assert found.keys() == expected.keys() != set()
     for name, values in found.items():
         np.testing.assert_array_equal(values, expected[name])
-    assert without_modules.summary()["overall"] == with_modules.summary()["overall"]
+    local = workspace.last_run()["summary"]
+    assert without_modules.summary()["overall"] == local["overall"]
     ours, theirs = without_modules.launcher.outputs, with_modules.launcher.outputs
     assert ours["Resolve", "candidate"] == theirs["Resolve", "candidate"]
     assert keys(spec) == keys(in_image, with_modules.folder, without_modules.folder)
