@@ -49,6 +49,7 @@ from strategos.components import node_ids, runtime_parameters
 from strategos.components.files import digests, storage
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
+from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import fingerprint
 from strategos.components.user_code.workload_paths import CONTENT
 from strategos.pipeline.plan import plugins, production
@@ -133,6 +134,18 @@ class Fingerprints:
         }
         return ours | dict(self.nodes)
 
+    def in_ir(self) -> Fingerprints:
+        """Those in the compiled pipeline: constants for Transform and Trainer.
+
+        A run writes the real ones (`UserCode.apply`), so a change of their code needs
+        no compilation. Those of the user's own nodes are real: compiling imports them.
+        """
+        left_out = {
+            name: _digest(f"the fingerprint of {name}".encode())
+            for name in (node_ids.TRANSFORM, node_ids.TRAINER)
+        }
+        return self.replaced(self.by_node() | left_out)
+
     def replaced(self, by_node: Mapping[str, str]) -> Fingerprints:
         """A copy with other fingerprints of modules, of the form of `by_node`."""
         return replace(
@@ -179,13 +192,16 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
     """Hashes everything that the compiled pipeline depends on.
 
     Contains all of Strategos' own code: compiling reads the graph, the components with
-    their imports, and `config`.
+    their imports, and `config`. Contains no code of the user's Transform and Trainer,
+    except whether it is written for TFX's Trainer.
 
     Args:
       config: The effective settings.
       fingerprints: Of the user's modules and schema.
     """
-    return _key_of(_compiled_settings(config), fingerprints)
+    fn_args = modules.takes_fn_args(str(config.folder), config.trainer.module)
+    settings = _compiled_settings(config) | {"takes_fn_args": fn_args}
+    return _key_of(settings, fingerprints.in_ir())
 
 
 def settings_key(config: Config, fingerprints: Fingerprints) -> str:

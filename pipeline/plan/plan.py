@@ -28,6 +28,8 @@ class Plan:
         partial run.
       environment: Variables for executors; they change how these run, but no result.
       metadata_wait: Seconds to wait for a server of ML Metadata that does not answer.
+      compiled: The file that `ir` was read from.
+      request: All that distinguishes this run from others with the same `compiled`.
     """
 
     run_id: str
@@ -38,6 +40,8 @@ class Plan:
     facts: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     metadata_wait: float = 0.0
+    compiled: Path = Path()
+    request: str = ""
 
     @property
     def root(self) -> str:

@@ -1,7 +1,7 @@
 """Makes the `Plan` of a run from a config, before its first node.
 
-choose spans → compile (or read the IR from disk) → substitute runtime parameters
-  → mark the nodes of a partial run
+choose spans → compile (or read the IR from disk) → substitute fingerprints of the
+  user's code and runtime parameters → mark the nodes of a partial run
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.data_files import spans
@@ -29,7 +29,7 @@ from strategos.pipeline.plan import (
     tfx_adapter,
 )
 from strategos.pipeline.plan.plan import Plan
-from strategos.pipeline.plan.reuse import damage, user_code
+from strategos.pipeline.plan.reuse import compiled, damage, user_code
 from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
@@ -41,29 +41,6 @@ if TYPE_CHECKING:
 
 
 _UNCOMPARED = "Judged without the model in production (--without-baseline)."
-
-
-class Compiler(Protocol):
-    """Compiles in a process that imports TFX; the orchestrator does not."""
-
-    def compile(
-        self,
-        config: Config,
-        fingerprints: caching.Fingerprints,
-        defaults: dict[str, Any],
-        target: Path,
-    ) -> None:
-        """Compiles the pipeline of `config` to the file `target`.
-
-        Args:
-          config: The effective settings.
-          fingerprints: Of the user's modules and schema.
-          defaults: A value for each runtime parameter, used where a run gives no other.
-          target: The file to write; replaced as a whole.
-
-        Raises:
-          UserError: The pipeline cannot be compiled.
-        """
 
 
 @dataclass(frozen=True)
@@ -168,9 +145,41 @@ def _compared(config: Config, data: Listing, new: Collection[int]) -> str:
         raise config.located(error) from error
 
 
-def is_compiled(config: Config) -> bool:
-    """Whether the IR of these settings and this code is on disk."""
-    return _ir_path(config, caching.Fingerprints.of(config)).is_file()
+def needs_executors(config: Config, data: Listing, options: RunOptions) -> bool:
+    """Whether a run is likely to need the executor process.
+
+    True if the pipeline must be compiled, or if the last finished run of the same
+    settings had other code, data, runtime parameters or options: some node will not be
+    cached.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+      options: Flags of this run.
+    """
+    fingerprints = caching.Fingerprints.of(config)
+    if not compiled.is_there(config, fingerprints):
+        return True
+    if config.run.runner == "beam":  # starts processes of its own
+        return False
+    try:
+        request = _request(fingerprints, _values(config, data, options), options)
+    except UserError:  # `plan` raises it again, unless `data.prepare` makes the data
+        return True
+    return not (config.run.cache and compiled.is_done(config, fingerprints, request))
+
+
+def _request(
+    fingerprints: caching.Fingerprints, values: dict[str, Any], options: RunOptions
+) -> str:
+    part = (options.from_node, options.to_node, options.without_baseline)
+    return repr((fingerprints, values, part))
+
+
+def _values(config: Config, data: Listing, options: RunOptions) -> dict[str, Any]:
+    values = parameters(config, data, options.new)
+    weights = caching.weights_by_content(values["warm_start"], config)
+    return {**values, "warm_start": weights}
 
 
 def plan(
@@ -179,7 +188,7 @@ def plan(
     connection: metadata_store_pb2.ConnectionConfig,
     options: RunOptions,
     files: RunFiles,
-    client: Compiler,
+    client: compiled.Compiler,
 ) -> Plan:
     """Makes the plan of a run.
 
@@ -194,9 +203,9 @@ def plan(
     Raises:
       BadInputError: The run is impossible as configured.
     """
-    values = parameters(config, data, options.new)
-    values["warm_start"] = caching.weights_by_content(values["warm_start"], config)
-    ir, fingerprints = _compiled(config, values, client)
+    values = _values(config, data, options)
+    ir, fingerprints, path = compiled.read(config, values, client)
+    request = _request(fingerprints, values, options)
     values["pipeline-run-id"] = files.run_id
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     user_code.record_killed(config, store, files.run_id)
@@ -235,6 +244,8 @@ def plan(
             FOLDER_VARIABLE: str(state_folder(config.run.root) / "span-statistics"),
         },
         config.run.metadata_timeout_seconds,
+        path,
+        request,
     )
 
 
@@ -254,46 +265,6 @@ def _facts(
         "part": "yes" if options.partial else "",
     }
     return {name: text for name, text in facts.items() if text}
-
-
-def _compiled(
-    config: Config, values: dict[str, Any], client: Compiler
-) -> tuple[Any, caching.Fingerprints]:
-    """Reads the IR from disk; compiles first if anything that it depends on changed.
-
-    Returns:
-      The IR, and the fingerprints that are in it.
-    """
-    from tfx.proto.orchestration import pipeline_pb2
-
-    fingerprints = caching.Fingerprints.of(config)
-    path = _ir_path(config, fingerprints)
-    if not path.is_file():
-        events.emit("note", message="compiling the pipeline (settings or code are new)")
-        make_state(path.parent)
-        client.compile(config, fingerprints, values, path)
-    ir = pipeline_pb2.Pipeline.FromString(path.read_bytes())
-    _narrow(ir)
-    return ir, fingerprints
-
-
-def _narrow(ir: Any) -> None:
-    """Looks up the inputs of nodes by node and run, not by pipeline as well.
-
-    A node belongs to one pipeline, so the result is the same; but TFX would read the
-    executions of all past runs for each input.
-    """
-    for node in ir.nodes:
-        for inputs in node.pipeline_node.inputs.inputs.values():
-            for channel in inputs.channels:
-                queries = {each.type.name: each for each in channel.context_queries}
-                if {"pipeline", "node"} <= queries.keys():
-                    channel.context_queries.remove(queries["pipeline"])
-
-
-def _ir_path(config: Config, fingerprints: caching.Fingerprints) -> Path:
-    key = caching.ir_key(config, fingerprints)
-    return state_folder(config.run.root) / "ir" / f"{key}.pb"
 
 
 def _substitute(

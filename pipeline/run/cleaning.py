@@ -226,7 +226,8 @@ def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
     for path in tree.folders(f"{tree.root}/runs"):
         if os.path.basename(path) not in runs:
             yield "log", path
-    for pattern in ("*.pb", "*.json"):  # pipelines; specifications of components
+    # Pipelines, and what was last asked of each; specifications of components.
+    for pattern in ("*.pb", "*.done", "*.json"):
         compiled = map(str, Path(tree.root, "ir").glob(pattern))
         for path in sorted(compiled, key=tree.touched)[:-_COMPILED]:
             yield "compiled", path

@@ -27,6 +27,7 @@ from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import RunFiles, RunOptions
+from strategos.pipeline.plan.reuse import compiled
 from strategos.pipeline.root import lease, lock, metadata, moved_root, names
 from strategos.pipeline.root.state import state_folder
 from strategos.pipeline.run import journal, preflight, retrain
@@ -177,7 +178,7 @@ def run(
             memory, state = config.run.memory_bytes, state_folder(root)
             client = ExecutorClient(files.log, files.events, memory, state)
             started.enter_context(client)
-            if not planning.is_compiled(config):
+            if planning.needs_executors(config, data, options):
                 client.start()  # its imports take seconds
             light.hide_heavy_imports()
             prepare_data(config, data)
@@ -191,6 +192,8 @@ def run(
                 preflight.reject_containers(config, plan.ir)
                 with held.interrupting() if held else contextlib.nullcontext():
                     result = _run_plan(plan, config, client, interruption, held)
+                if not result.exit_code:
+                    compiled.keep_done(plan)
                 events.emit("run_finished", outcome=result.outcome)
         events.open_sink(None)
     return result

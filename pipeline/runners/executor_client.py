@@ -101,7 +101,7 @@ class ExecutorClient:
         defaults: dict[str, Any],
         target: Path,
     ) -> None:
-        """Compiles the pipeline of `config` to a file. See `planning.Compiler`.
+        """Compiles the pipeline of `config` to a file. See `compiled.Compiler`.
 
         Raises:
           UserError: The pipeline cannot be compiled, or the process died.

@@ -69,7 +69,9 @@ def test_parameter_is_changed_without_compiling_anew(flights):
     assert len(flights.last_run()["trainer"]["history"]["loss"]) == 1
 
 
-def test_changed_model_code_re_runs_what_depends_on_it(flights):
+def test_changed_model_code_re_runs_what_depends_on_it_and_compiles_nothing(flights):
+    compiled = flights.folder / "runs" / ".strategos" / "ir"
+    before = sorted(compiled.iterdir())
     with (flights.folder / "model.py").open("a") as model:
         model.write("\n# another comment\n")
     flights.run()
@@ -78,6 +80,7 @@ def test_changed_model_code_re_runs_what_depends_on_it(flights):
     assert states["Transform"] == "cached"
     assert {states[node] for node in MODEL_NODES} == {"complete"}
     assert flights.last_run()["summary"]["baseline"] is not None
+    assert sorted(compiled.iterdir()) == before
 
 
 def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path):

@@ -1,1 +1,4 @@
-"""Keeps damaged artifacts and results of other user code out of the cache."""
+"""What a run takes from earlier ones: compiled pipelines, and artifacts by the cache.
+
+Keeps damaged artifacts and results of other user code out of the cache.
+"""

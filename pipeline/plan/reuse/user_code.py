@@ -1,9 +1,8 @@
 """Cache keys depend on the files and variables that the user's code has used.
 
-The compiled pipeline has the static fingerprints of the user's modules
-(`caching.Fingerprints`). Before any key is computed, they are replaced by the
-fingerprints under which the recorded uses of earlier executions still hold
-(`pipeline.root.uses`).
+The compiled pipeline has the texts of `Fingerprints.in_ir` for the user's modules.
+Before any key is computed, they are replaced by the fingerprints under which the
+recorded uses of earlier executions still hold (`pipeline.root.uses`).
 """
 
 from __future__ import annotations
@@ -74,14 +73,14 @@ class UserCode:
 
     def apply(self, ir: Any) -> None:
         """Writes the fingerprints into the compiled pipeline, in place."""
-        static = self.static.by_node()
+        compiled = self.static.in_ir().by_node()
         for node in (each.pipeline_node for each in ir.nodes):
             name = node.node_info.id
-            if name in static:
+            if name in compiled:
                 parameter = _PARAMETER.get(name, USER_MODULE)
                 value = node.parameters.parameters[parameter].field_value
                 value.string_value = value.string_value.replace(
-                    static[name], self.known[name].fingerprint
+                    compiled[name], self.known[name].fingerprint
                 )
 
     @property
