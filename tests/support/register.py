@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import pytest
+
 _TESTS = Path(__file__).parents[1]
 
 # What `make test` leaves out, each with a stage of its own.
@@ -78,8 +80,12 @@ _LONG = (
 )
 
 
+# Files whose tests share nothing and take half a minute each: any of pytest's workers
+# runs one, after other files.
+_APART = ("components/trainer/matrix/test_layers.py",)
+
 _STACK_PATHS = [_TESTS / part for part in _BY_STACK]
-PATHS = [*_STACK_PATHS, *(_TESTS / part for part in _LONG)]
+PATHS = [*_STACK_PATHS, *(_TESTS / part for part in (*_LONG, *_APART))]
 
 
 @functools.cache
@@ -121,4 +127,17 @@ def pytest_collection_modifyitems(items):
 @functools.cache
 def _place(path):
     found = [n for n, part in enumerate(_LONG) if path.is_relative_to(_TESTS / part)]
-    return found[0] if found else len(_LONG)
+    return found[0] if found else len(_LONG), path.as_posix().endswith(_APART)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Gives each worker a file at a time, or a test of those that share nothing."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return nodeid if file.endswith(_APART) else file
+
+    return ByFile(config, log) if config.option.dist == "loadfile" else None
