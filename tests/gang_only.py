@@ -1,16 +1,17 @@
 """Trains as `trainer.run.worker` does, and leaves out the export, half of a small run.
 
 `python -m gang_only`, for tests of what comes before it: the weights are where a whole
-training puts them.
+training puts them. No process rehearses the export beside the gang.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import Any
 
 from strategos.components.exported import WEIGHTS_DIR
-from strategos.components.trainer.run import worker
+from strategos.components.trainer.run import rehearsal, worker
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.worker_process import serve
 
@@ -24,4 +25,5 @@ def _keep_weights(
 
 if __name__ == "__main__":
     worker._export = _keep_weights
+    rehearsal.rehearsed = lambda *_: contextlib.nullcontext(lambda: None)
     serve(worker.work)
