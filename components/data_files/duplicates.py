@@ -56,13 +56,18 @@ class RowHashes:
         if len(records):
             hashes = pd.util.hash_array(records.to_numpy(), categorize=False)
             counts = np.stack([masks[split] for split in self._splits], axis=1)
+            if self._halvings:
+                kept = hashes <= self._limit
+                hashes, counts = hashes[kept], counts[kept]
             self._append(hashes, counts.astype(np.int64))
 
     def merge(self, later: RowHashes) -> RowHashes:
         """Adds the rows of later shards; returns itself."""
-        later._compact()
-        self._halvings = max(self._halvings, later._halvings)
-        self._append(later._hashes, later._counts)
+        later.compact()
+        self._halvings = later._halvings = max(self._halvings, later._halvings)
+        later._leave_out()  # the more shards, the fewer rows of each are left
+        # Copies, as the few rows that are left would keep the others in memory.
+        self._append(later._hashes.copy(), later._counts.copy())
         return self
 
     def shared(self, split: str) -> Shared:
@@ -71,7 +76,7 @@ class RowHashes:
         Args:
           split: Name of the split.
         """
-        self._compact()
+        self.compact()
         place = self._splits.index(split)
         earlier = self._counts[:, :place].any(axis=1)
         rows = int(self._counts[earlier, place].sum())
@@ -83,16 +88,17 @@ class RowHashes:
         return np.uint64((1 << (64 - self._halvings)) - 1)
 
     def _append(self, hashes: np.ndarray, counts: np.ndarray) -> None:
-        if self._halvings:
-            kept = hashes <= self._limit
-            hashes, counts = hashes[kept], counts[kept]
+        if not len(hashes):
+            return
         self._waiting.append((hashes, counts))
         self._waiting_rows += len(hashes)
         if self._waiting_rows > EXACT_ROWS:
-            self._compact()
+            self.compact()
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
         """Keeps each hash once, and at most `EXACT_ROWS` hashes."""
+        if not self._waiting:
+            return
         parts = [(self._hashes, self._counts), *self._waiting]
         hashes, counts = (np.concatenate(each) for each in zip(*parts, strict=True))
         self._hashes, places = np.unique(hashes, return_inverse=True)

@@ -10,7 +10,7 @@ import dataclasses
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from strategos.components import events
 from strategos.components.data_files import spans
@@ -31,9 +31,8 @@ _LARGE_BYTES = 256 << 20  # of a part, where more parts would use more workers
 _LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20  # of a shard
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """A part of a file.
+class Piece(NamedTuple):
+    """A part of a file; a tuple, as a driver may hold a million and pickle them.
 
     Attributes:
       source: The file.
@@ -60,8 +59,7 @@ class Piece:
         return f"{self.source.path}: {self.source.where(self.part, row)}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
+class Shard(NamedTuple):
     """Input of one call of a worker: several small files, or part of a large one.
 
     Attributes:
@@ -234,7 +232,8 @@ def _with_rows(shards: Sequence[Shard], rows: Iterable[int]) -> list[Shard]:
         for piece in shard.pieces:
             first = first if piece.part.start else 0
             count = next(counts)
-            pieces.append(dataclasses.replace(piece, first_row=first, rows=count))
+            name, part = piece.name, piece.part
+            pieces.append(Piece(piece.source, part, piece.span, name, first, count))
             first += count
         numbered.append(Shard(shard.number, tuple(pieces)))
     return numbered

@@ -249,6 +249,7 @@ class WriteShard:
                 )
             rows += read
         written = {split: writer.close() for split, writer in writers.items()}
+        hashes.compact()  # here and not where all are merged, one after another
         unlabelled = rows - sum(records.rows for records, _ in written.values())
         if unlabelled and not self.drops_unlabelled:
             raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")

@@ -59,7 +59,7 @@ class SplitWriter:
 
 def merged(earlier: WrittenSplit, later: WrittenSplit) -> WrittenSplit:
     """The files and rows of a split from two neighbouring shards."""
-    return earlier[0] + later[0], earlier[1] + later[1]
+    return earlier[0].merge(later[0]), earlier[1].merge(later[1])
 
 
 def publish(examples: str, written: Mapping[str, WrittenSplit]) -> None:

@@ -7,15 +7,16 @@ driver moves the files of one complete attempt of each shard to their place.
 
 from __future__ import annotations
 
-import dataclasses
+import collections
 import os
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from isal import isal_zlib
 from tfx.dsl.io import fileio
 
+from strategos.components.files import filesystems, storage
 from strategos.components.records import tfrecords
 
 _FILE_BYTES = 32 << 20
@@ -24,8 +25,7 @@ _UNPUBLISHED = ".unpublished"
 _GZIP = 16 + isal_zlib.MAX_WBITS
 
 
-@dataclasses.dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """Files that are written, but not published yet.
 
     Attributes:
@@ -36,7 +36,8 @@ class Written:
     files: tuple[str, ...] = ()
     rows: int = 0
 
-    def __add__(self, later: Written) -> Written:
+    def merge(self, later: Written) -> Written:
+        """Adds the files of later records."""
         return Written(self.files + later.files, self.rows + later.rows)
 
 
@@ -71,10 +72,17 @@ def publish(
       suffix: Ends the final names.
     """
     target, count = os.path.join(artifact, folder), len(written.files)
+    source = unpublished(artifact)
     fileio.makedirs(target)
-    for number, file in enumerate(written.files):
-        final = os.path.join(target, f"{name}-{number:05}-of-{count:05}{suffix}")
-        fileio.rename(os.path.join(unpublished(artifact), file), final)
+
+    def move(numbered: tuple[int, str]) -> None:
+        number, file = numbered
+        final = f"{target}/{name}-{number:05}-of-{count:05}{suffix}"
+        fileio.rename(f"{source}/{file}", final)
+
+    # In an object store, each takes a few requests, one after another.
+    each = storage.each if filesystems.is_remote(artifact) else map
+    collections.deque(each(move, enumerate(written.files)), maxlen=0)
 
 
 def discard_unpublished(artifact: str) -> None:

@@ -1,6 +1,9 @@
 """A fold as a Beam pipeline, on any runner.
 
-Create(shards) | Reshuffle | ParDo(work) | GroupByKey | ParDo(merge)
+Create(blocks) | ParDo(read) | Reshuffle | ParDo(work) | (GroupByKey | ParDo(merge))*
+
+Shards travel in files: within the pipeline, a million would not fit a runner's message,
+and Beam would infer the type of each.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ Result = TypeVar("Result")
 
 # Suffixes of files beside the result.
 _BEGUN = ".begun"
+_BLOCK_OF_SHARDS = ".shards"
 _FAILED = ".failed"
+
+_BLOCK = 4096  # shards in a file
 
 
 def fold(
@@ -54,20 +60,22 @@ def fold(
     if len(shards) == 1:  # nothing to spread or to merge
         return work(shards[0])
     result = os.path.join(folder, f".fold-{uuid.uuid4().hex}")
-    storage.write(f"{result}{_BEGUN}", "")
     try:
+        blocks = _write_blocks(shards, result)
+        storage.write(f"{result}{_BEGUN}", "")
         with beam_runners.make_pipeline(engine) as pipeline:
             outcomes = (
                 pipeline
-                | "Shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
+                | "Blocks" >> beam.Create(range(blocks), reshuffle=False)
+                | "Shards" >> beam.ParDo(_Read(result))
                 | "Spread" >> beam.Reshuffle()
                 | "Work" >> beam.ParDo(_Work(work, result, group))
             )
-            for level in range(1 if len(shards) <= group else 2):
+            for level in range(_levels(len(shards), group)):
                 outcomes = (
                     outcomes
                     | f"Group{level}" >> beam.GroupByKey()
-                    | f"Merge{level}" >> beam.ParDo(_Merge(merge))
+                    | f"Merge{level}" >> beam.ParDo(_Merge(merge, group))
                 )
             _ = outcomes | "Save" >> beam.ParDo(_Save(result))
         if not storage.exists(result, patient=True):
@@ -79,6 +87,23 @@ def fold(
     if failure is not None:
         raise errors.unpacked(*failure)
     return value
+
+
+def _write_blocks(shards: Sequence[Any], result: str) -> int:
+    """Writes the shards to files, and returns the number of files."""
+    firsts = range(0, len(shards), _BLOCK)
+    for block, first in enumerate(firsts):
+        content = pickle.dumps(shards[first : first + _BLOCK], pickle.HIGHEST_PROTOCOL)
+        storage.write(f"{result}.{block}{_BLOCK_OF_SHARDS}", content)
+    return len(firsts)
+
+
+def _levels(shards: int, group: int) -> int:
+    """Number of times that groups are merged until one result is left; at least 1."""
+    levels = 1
+    while group**levels < shards:
+        levels += 1
+    return levels
 
 
 def _unseen(folder: str, who: str, whose: str) -> UserError:
@@ -121,6 +146,25 @@ def _check_remote(folder: str) -> None:
         ) from error
 
 
+class _Read(beam.DoFn):
+    """From the number of a block to (number, shard).
+
+    Without the block, the worker does not see the folder, and `_Work` says so.
+    """
+
+    def __init__(self, result: str):
+        self._result = result
+
+    def process(self, block: int) -> Iterator[tuple[int, Any]]:
+        _check_writable(os.path.dirname(self._result))
+        path, first = f"{self._result}.{block}{_BLOCK_OF_SHARDS}", block * _BLOCK
+        if storage.exists(path, patient=True):
+            shards = pickle.loads(storage.read(path, patient=True))
+            yield from enumerate(shards, first)
+        else:
+            yield first, None
+
+
 class _Work(beam.DoFn):
     """From (number, shard) to (group, (number, outcome)).
 
@@ -158,8 +202,8 @@ class _Work(beam.DoFn):
 class _Merge(beam.DoFn):
     """From (group, outcomes) to (group of groups, (group, merged outcome))."""
 
-    def __init__(self, merge: Callable[[Any, Any], Any]):
-        self._merge = merge
+    def __init__(self, merge: Callable[[Any, Any], Any], size: int):
+        self._merge, self._size = merge, size
 
     def process(
         self, element: tuple[int, Iterable[tuple[int, Any]]]
@@ -167,7 +211,8 @@ class _Merge(beam.DoFn):
         group, outcomes = element
         ordered = [outcome for _, outcome in sorted(outcomes, key=lambda each: each[0])]
         failed = [failure for failure, _ in ordered if failure is not None]
-        yield 0, (group, (failed[0], None) if failed else self._merged(ordered))
+        above = group // self._size
+        yield above, (group, (failed[0], None) if failed else self._merged(ordered))
 
     def _merged(self, outcomes: Sequence[tuple[None, Any]]) -> tuple[Any, Any]:
         try:

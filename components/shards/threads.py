@@ -56,14 +56,14 @@ def fold(
     """
     threads = min(threads, len(shards))
     if threads == 1:
-        return _merged(map(work, shards), merge, group)
+        return _merged(map(work, shards), len(shards), merge, group)
     crew = _Crew(work, len(shards), threads, min(helpers, threads - 1), paced)
     with futures.ThreadPoolExecutor(
         threads, "shards", initializer=progress.work_for, initargs=(crew.ended,)
     ) as pool:
         try:
             results = _in_order(pool, shards, crew.work, _AHEAD * threads)
-            return _merged(results, merge, group)
+            return _merged(results, len(shards), merge, group)
         finally:
             crew.end()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -159,10 +159,18 @@ def _in_order(
 
 
 def _merged(
-    results: Iterator[Result], merge: Callable[[Result, Result], Result], group: int
+    results: Iterator[Result],
+    number: int,
+    merge: Callable[[Result, Result], Result],
+    group: int,
 ) -> Result:
-    """The results merged by groups of neighbours, then the groups, one at a time."""
-    return functools.reduce(merge, _groups(results, merge, group))
+    """The results merged by groups of neighbours, then groups of groups, until one.
+
+    Each level holds one unfinished group, however many results there are.
+    """
+    while number > group:
+        results, number = _groups(results, merge, group), -(-number // group)
+    return functools.reduce(merge, results)
 
 
 def _groups(

@@ -9,9 +9,8 @@ where the field begins; elsewhere in an unquoted field it is text.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from strategos.components.data_files.sources.source import Part
 from strategos.components.files import storage
@@ -26,8 +25,7 @@ _CHUNK = 4096
 _SEARCHED = 1 << 16  # bytes that are searched for line breaks at a time
 
 
-@dataclasses.dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """Result of the scan of a part, by whether the part begins within quotes.
 
     Attributes:

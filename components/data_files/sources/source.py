@@ -15,10 +15,9 @@ the group `strategos.sources`, for `data.examples: data/*.feather`:
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from strategos.components.errors import UserError
 
@@ -32,8 +31,7 @@ MAX_COLUMNS = 50_000
 """Columns of a file at most: TensorFlow's graph has some operations for each."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Consecutive rows of a file, in units of its format.
 
     Attributes:

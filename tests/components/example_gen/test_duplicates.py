@@ -64,6 +64,18 @@ def test_the_estimate_of_many_rows_does_not_depend_on_their_cut(monkeypatch):
     assert whole.rows == pytest.approx(expected(values, places), rel=0.15)
 
 
+def test_rows_left_of_many_shards_do_not_keep_the_others_in_memory(monkeypatch):
+    monkeypatch.setattr(duplicates, "EXACT_ROWS", 1000)
+    random = np.random.default_rng(1)
+    together = RowHashes(SPLITS)
+    for _ in range(100):
+        shard = hashed(random.integers(0, 2**60, 1000), random.integers(0, 3, 1000))
+        together.merge(shard)
+    kept = [array for pair in together._waiting for array in pair]
+    whole = [array if array.base is None else array.base for array in kept]
+    assert sum(array.nbytes for array in whole) < 100_000  # 3.2 MB with the others
+
+
 @pytest.fixture
 def warned(run, tmp_path):
     """Runs ExampleGen on the text of a CSV; the warnings."""

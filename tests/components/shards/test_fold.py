@@ -6,10 +6,14 @@ import os
 import threading
 import time
 
+import apache_beam as beam
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strategos.components.errors import UserError
-from strategos.components.shards import beam_runners, progress
+from strategos.components.shards import beam_runners, pipeline, progress, threads
+from strategos.components.shards import fold as folds
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 
@@ -76,6 +80,56 @@ def test_results_are_merged_in_the_order_of_the_shards(tmp_path, engine, count):
 def test_shape_of_the_merging_does_not_depend_on_the_engine(tmp_path, count):
     shapes = {fold(e, range(count), as_tree, nest, str(tmp_path)) for e in ENGINES}
     assert len(shapes) == 1
+
+
+@pytest.mark.parametrize("count", [9, 10, 28])
+def test_groups_of_groups_are_merged_alike_on_every_engine(
+    tmp_path, monkeypatch, count
+):
+    monkeypatch.setattr(folds, "_GROUP", 3)
+    monkeypatch.setattr(pipeline, "_BLOCK", 4)  # so that shards are in several files
+    (shape,) = {fold(e, range(count), as_tree, nest, str(tmp_path)) for e in ENGINES}
+    assert shape.replace("(", "").replace(")", "") == " ".join(map(str, range(count)))
+    deepest = max(shape[:end].count("(") - shape[:end].count(")") for end in range(60))
+    assert deepest <= 2 * pipeline._levels(count, 3)  # by threes, a level nests twice
+    assert not os.listdir(tmp_path)
+
+
+@given(count=st.integers(1, 3000), group=st.integers(2, 40))
+def test_joining_all_results_copies_each_a_bounded_number_of_times(count, group):
+    copied = []
+
+    def count_copies(earlier, later):
+        copied.append(len(earlier) + len(later))
+        return earlier + later
+
+    results = ([number] for number in range(count))
+    assert threads._merged(results, count, count_copies, group) == list(range(count))
+    assert len(copied) == count - 1
+    assert sum(copied) <= count * group * pipeline._levels(count, group)
+
+
+class NotRunError(Exception):
+    pass
+
+
+class NotRun(beam.Pipeline):
+    """A pipeline whose size is taken instead of a run."""
+
+    def run(self, test_runner_api="AUTO"):
+        raise NotRunError(self.to_runner_api().ByteSize())
+
+
+def test_size_of_the_pipeline_does_not_depend_on_the_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(beam_runners, "make_pipeline", lambda engine: NotRun(argv=[]))
+    sizes = []
+    for count in (1100, 5000, 30_000):  # as many levels of merging
+        shards = [f"shard {number} of several" for number in range(count)]
+        with pytest.raises(NotRunError) as stopped:
+            fold(ENGINES[-1], shards, numbers, join, str(tmp_path))
+        sizes.append(stopped.value.args[0])
+    assert max(sizes) - min(sizes) < 100
+    assert not os.listdir(tmp_path)
 
 
 def test_error_of_the_earliest_shard_is_raised_with_its_fields(tmp_path, engine):
