@@ -1,12 +1,14 @@
 """Trains as `trainer.run.worker` does, and leaves out the export, half of a small run.
 
 `python -m gang_only`, for tests of what comes before it: the weights are where a whole
-training puts them. No process rehearses the export beside the gang.
+training puts them. No process rehearses the export beside the gang. With `EXPORT` in
+the environment, only the rehearsal is left out.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from typing import Any
 
@@ -24,6 +26,7 @@ def _keep_weights(
 
 
 if __name__ == "__main__":
-    worker._export = _keep_weights
+    if "EXPORT" not in os.environ:
+        worker._export = _keep_weights
     rehearsal.rehearsed = lambda *_: contextlib.nullcontext(lambda: None)
     serve(worker.work)

@@ -39,15 +39,18 @@ def as_in_workers() -> None:
 
 @pytest.fixture(scope="session")
 def train_only():
-    """Trains as `launch(spec, operation)` does, without evaluation and export."""
+    """Trains as `launch(spec, operation)` does, without evaluation and export.
 
-    def train(spec, operation=None):
+    With `EXPORT="1"`, only the export's rehearsal beside the training is left out.
+    """
+
+    def train(spec, operation=None, **environ):
         operation = operation or Operation()
         return worker_process.run(
             "gang_only",
             {"spec": spec.to_json(), "operation": operation.to_json()},
             name="trainer",
-            env={**worker_process.TENSORFLOW, "PYTHONPATH": str(TESTS)},
+            env={**worker_process.TENSORFLOW, "PYTHONPATH": str(TESTS), **environ},
             grace=Grace.GANG,
         )
 

@@ -171,8 +171,11 @@ def build_model(context):
 
 
 @pytest.fixture(scope="module")
-def train(workload, make_spec):
-    """Trains and exports a model with some layers: `train(layers, strategy)`."""
+def train(workload, make_spec, train_only):
+    """Trains and exports a model with some layers: `train(layers, strategy)`.
+
+    The rehearsal of the export does not depend on the strategy.
+    """
     Path(workload.folder, "layers.py").write_text(MODULE)
 
     def train(layers, strategy):
@@ -182,7 +185,10 @@ def train(workload, make_spec):
             distribution=STRATEGIES[strategy],
             hyperparameters={"calls": [CALLS[layer] for layer in layers]},
         )
-        return launch(spec, Operation(max_restarts=0))
+        operation = Operation(max_restarts=0)
+        if strategy == "one_device":
+            return launch(spec, operation)
+        return train_only(spec, operation, EXPORT="1")
 
     return train
 
