@@ -47,7 +47,11 @@ def undisturbed(small):
 
 
 @pytest.mark.parametrize(
-    ("runner", "program"), [("local", None), ("beam", "beam_process")]
+    ("runner", "program"),
+    [
+        ("local", None),
+        pytest.param("beam", "beam_process", marks=pytest.mark.faults),
+    ],
 )
 def test_finished_training_of_a_killed_run_is_published_by_the_next(
     small, undisturbed, runner, program

@@ -38,7 +38,10 @@ def test_run_is_recorded_and_cached_on_a_server(
     assert "STRATEGOS_METADATA_PASSWORD" in refused.stderr
 
 
-@pytest.mark.parametrize(("runner", "seed"), [("local", 1), ("beam", 2)])
+@pytest.mark.parametrize(
+    ("runner", "seed"),
+    [("local", 1), pytest.param("beam", 2, marks=pytest.mark.faults)],
+)
 def test_run_waits_for_a_server_that_was_restarted(
     mariadb_server, small, metadata_password, runner, seed
 ):
