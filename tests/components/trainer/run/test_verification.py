@@ -79,8 +79,11 @@ def _is_published(spec):
     return Path(spec.model_dir, SERVING_DIR).exists()
 
 
-@pytest.mark.parametrize("package", IMPORTS)
-@pytest.mark.parametrize("body", [DRAWN, ADAPTED], ids=["drawn", "adapted"])
+@pytest.mark.parametrize(
+    ("package", "body"),
+    [("tf_keras", DRAWN), ("tf_keras", ADAPTED), ("keras", ADAPTED)],
+    ids=["drawn", "adapted", "adapted-keras"],
+)
 def test_constants_that_differ_from_build_to_build_are_not_published(
     spec_of_model, package, body
 ):
@@ -123,7 +126,6 @@ def build_model(context):
     return model
 """
 GOOD = {
-    "functional": {},
     "keras": {"package": "keras"},
     "keras_on_two_replicas": {"package": "keras", "distribution": TWO},
     "several_outputs": {
@@ -148,17 +150,14 @@ GOOD = {
         "distribution": TWO,
         "batch_size": 90,
     },
-    "penalty_on_two_replicas": {
+    "penalty_and_batch_normalization_on_two_replicas": {
+        "body": "x = keras.layers.BatchNormalization()(x)",
         "output": 'outputs = keras.layers.Dense(1, "sigmoid", '
         'kernel_regularizer="l2", activity_regularizer="l2")(x)',
         "distribution": TWO,
     },
     "drawn_by_the_seed": {
         "body": DRAWN.replace("np.random.default_rng()", "np.random"),
-    },
-    "batch_normalization_on_two_replicas": {
-        "body": "x = keras.layers.BatchNormalization()(x)",
-        "distribution": TWO,
     },
     "float16": {"settings": Settings(mixed_precision="float16")},
     "bfloat16": {"settings": Settings(mixed_precision="bfloat16")},
@@ -179,6 +178,7 @@ def test_the_epoch_that_the_weights_are_from_is_recorded(spec_of_model):
     facts = _train(spec)
     values = facts["history"]["val_loss"]
     epoch = int(np.argmax(values)) + 1
+    assert _is_published(spec)
     assert facts["weights_epoch"] == epoch < 4
     assert facts["evaluation"]["loss"] == pytest.approx(values[epoch - 1], rel=1e-5)
     stored = json.loads(Path(spec.model_dir, "trainer.json").read_text())
