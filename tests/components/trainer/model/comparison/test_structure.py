@@ -209,15 +209,16 @@ print(json.dumps([facts["history"], facts["evaluation"]]))
 """
 
 
+@pytest.mark.cold
 def test_features_in_a_set_train_equally_whatever_the_shells_hash_seed(
     spec_of_model, monkeypatch
 ):
     found = []
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):  # a set of these two names has another order in each
         monkeypatch.setenv("PYTHONHASHSEED", seed)
         spec = spec_of_model("in_a_set", "(names := list(set(names))) and False")
         command = [sys.executable, "-c", TRAIN, json.dumps(spec.to_json())]
         found.append(json.loads(subprocess.check_output(command).splitlines()[-1]))
-    assert found == [found[0]] * 3
+    assert found[0] == found[1]
     history, evaluation = found[0]
     assert evaluation["loss"] == pytest.approx(history["val_loss"][-1], abs=1e-6)
