@@ -1,11 +1,12 @@
 """Prints where the seconds of a whole run go, by node and by process.
 
-    python benchmarks/timeline.py examples/flights --runs 3
+    python benchmarks/timeline.py examples/flights --runs 3 [--change model.py]
 
-Runs the pipeline of a folder in a copy, each time with a fresh root, and prints the
-fastest run: seconds to the first node and of each node, then each process with its
-start, end, CPU seconds (user and system) and peak memory. Processes are read from
-/proc 20 times a second, so that shorter ones may be missing.
+Runs the pipeline of a folder in a copy, each time with a fresh root, or with `--change`
+once more after a change of a module, and prints the fastest run: seconds to the first
+node and of each node, then each process with its start, end, CPU seconds (user and
+system) and peak memory. Processes are read from /proc 20 times a second, so that
+shorter ones may be missing.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--change", help="name of the module to change")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(__file__).parents[1]
@@ -61,16 +63,28 @@ def main() -> None:
         shutil.copytree(
             arguments.folder, copy, ignore=shutil.ignore_patterns("runs", "serving")
         )
-        runs = [measure(copy, Path(scratch)) for _ in range(arguments.runs)]
+        if arguments.change:
+            measure(copy, Path(scratch))
+        runs = [
+            measure(copy, Path(scratch), arguments.change)
+            for _ in range(arguments.runs)
+        ]
     best = min(runs, key=lambda run: run.seconds)
     print("wall seconds of all runs:", *(f"{run.seconds:.1f}" for run in runs))
     report(best)
 
 
-def measure(folder: Path, scratch: Path) -> Run:
-    """Runs the pipeline in `folder` with a fresh root, and watches its processes."""
-    for name in ("runs", "serving"):
-        shutil.rmtree(folder / name, ignore_errors=True)
+def measure(folder: Path, scratch: Path, change: str | None = None) -> Run:
+    """Runs the pipeline in `folder`, and watches its processes.
+
+    With a fresh root; or with the last one, after a change of the file `change`.
+    """
+    if change:
+        with (folder / change).open("a") as file:
+            file.write(f"\n_CHANGED = {time.time()}\n")
+    else:
+        for name in ("runs", "serving"):
+            shutil.rmtree(folder / name, ignore_errors=True)
     command = [Path(sys.executable).with_name("strategos"), "run"]
     started, booted = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
     process = subprocess.Popen(
@@ -85,7 +99,8 @@ def measure(folder: Path, scratch: Path) -> Run:
     seconds = time.time() - started
     if process.returncode:
         sys.exit(process.returncode)
-    (events,) = (folder / "runs").rglob("events.jsonl")
+    written = (folder / "runs").rglob("events.jsonl")
+    events = max(written, key=lambda path: path.stat().st_mtime)
     lines = events.read_text().splitlines()
     return Run(seconds, found, list(map(json.loads, lines)), started)
 
