@@ -7,9 +7,10 @@ the graph; the visitor of `operations` computes the values instead.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -36,6 +37,8 @@ from tensorflow_transform.beam import (
 )
 from tensorflow_transform.saved import saved_transform_io_v2
 from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io
+
+from strategos.components.errors import UserError
 
 Tensors = Mapping[str, Any]
 PreprocessingFn = Callable[[Tensors], Tensors]
@@ -134,19 +137,32 @@ class Traced:
         ]
         return concrete
 
-    def fingerprint(self) -> Mapping[str, Any]:
-        """Sources and paths in the graph of each analyzer; equal in each trace."""
-        return graph_tools.get_analyzers_fingerprint(self.graph, self.inputs)
+    def fingerprint(self) -> dict[str, set[str]]:
+        """The inputs that each analyzer depends on; equal in each trace.
 
-    def check(self, fingerprint: Mapping[str, Any]) -> None:
+        As `graph_tools.get_analyzers_fingerprint`, without hashes of paths, which only
+        a cache of accumulators needs.
+        """
+        inputs_of = {}
+        for sink in self.graph.get_collection(analyzer_nodes.ALL_REPLACEMENTS):
+            visitor = graph_tools.SourcedTensorsVisitor()
+            nodes.Traverser(visitor).visit_value_node(sink.future)
+            inputs_of[sink.tensor.name] = self._sources(visitor.sourced_tensors)
+        return inputs_of
+
+    def check(self, fingerprint: Mapping[str, set[str]]) -> None:
         """Compares the analyzers with the analyzers of the first graph.
 
         Raises:
-          RuntimeError: The analyzers come in another order.
+          UserError: The analyzers come in another order.
         """
-        impl_helper._validate_analyzers_fingerprint(
-            fingerprint, self.graph, self.inputs
-        )
+        if any(fingerprint.get(n) != of for n, of in self.fingerprint().items()):
+            raise UserError(
+                "`preprocessing_fn` does not call its analyzers in the same order each "
+                "time that it is traced",
+                remedy="Avoid loops over sets, random numbers and global state, or "
+                "give each analyzer a `name`.",
+            )
 
     def assets(self) -> dict[str, str]:
         """The file names of vocabularies by their keys."""
@@ -156,9 +172,36 @@ class Traced:
 
     def needed(self, tensors: Tensors) -> list[str]:
         """Names of the inputs that `tensors` depend on."""
-        return sorted(
-            graph_tools.get_dependent_inputs(self.graph, self.inputs, tensors)
+        return sorted(self._sources(tf.nest.flatten(tensors, expand_composites=True)))
+
+    def _sources(self, tensors: Iterable[tf.Tensor]) -> set[str]:
+        """Names of the inputs that plain tensors depend on.
+
+        As `graph_tools.get_dependent_inputs`, which takes time by inputs times tensors.
+        """
+        analyzer, sources = self._graph_analyzer, set[Any]()
+        for tensor in tensors:
+            analyzer.ready_to_run(tensor)  # explains its errors
+            result = analyzer._graph_analyzer.analyze_tensor(tensor)
+            sources |= result.dependent_sources
+        return {self._names[each] for each in sources & self._names.keys()}
+
+    @functools.cached_property
+    def _graph_analyzer(self) -> graph_tools.InitializableGraphAnalyzer:
+        sinks = self.graph.get_collection(analyzer_nodes.ALL_REPLACEMENTS)
+        ready = [(sink.tensor, False) for sink in sinks]
+        return graph_tools._QuietInitializableGraphAnalyzer(
+            self.graph, self.inputs, ready
         )
+
+    @functools.cached_property
+    def _names(self) -> dict[Any, str]:
+        """The name of the input that each plain tensor is a part of."""
+        return {
+            tf_utils.hashable_tensor_or_op(part): name
+            for name, value in self.inputs.items()
+            for part in tf.nest.flatten(value, expand_composites=True)
+        }
 
     def part(
         self, needed: list[str], tensors: Tensors

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from strategos.components.errors import UserError
 from strategos.components.shards.engine import Engine
 from strategos.components.transform import analysis, preprocessing, raw
 from strategos.components.transform.analyzers import spilled
@@ -240,6 +241,16 @@ def test_vocabularies_on_disk_are_those_of_tft(shards, rows, tmp_path, monkeypat
     _assert_equal(ours, theirs, rows)
     assert len(files) >= 10 * 3
     assert not any(Path(file).exists() for file in files)
+
+
+def test_analyzers_in_another_order_at_each_trace_are_rejected(shards, tmp_path):
+    order = itertools.cycle([("x", "w"), ("w", "x")])
+
+    def function(inputs):
+        return {name: tft.scale_to_z_score(inputs[name]) for name in next(order)}
+
+    with pytest.raises(UserError, match="does not call its analyzers in the same ord"):
+        _by_us(function, shards(), tmp_path)
 
 
 def _first(token):
