@@ -25,6 +25,7 @@ from strategos.components.shards.engine import Engine
 from strategos.components.transform import raw, vocabularies
 from strategos.components.transform.analyzers import operations
 from strategos.components.transform.analyzers.phase import Rows, failed_rows
+from strategos.components.user_code.user_errors import operation_error
 
 PreprocessingFn = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -65,7 +66,7 @@ def analyze(
         failed = _FAILED_OPERATION.search(str(error))
         if failed is None:
             raise
-        raise failed_rows(failed[1]) from error
+        raise failed_rows(operation_error(failed[1])) from error
 
 
 def _analyze_here(

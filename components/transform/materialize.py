@@ -26,7 +26,6 @@ from strategos.components.shards.fold import fold
 from strategos.components.transform import raw
 from strategos.components.transformed.graph import TransformGraph
 from strategos.components.transformed.specs import is_fixed, widths
-from strategos.components.user_code.user_errors import operation_error
 from strategos.components.wording import abridged, counted, cut
 
 _Done = tuple[dict[str, WrittenSplit], dict[str, int]]
@@ -204,9 +203,10 @@ class _Transformer:
         while failing is not None and failing.num_rows > 1:
             failing, error = self._failing_half(failing, error)
         message = getattr(error, "message", str(error.__cause__ or error))
+        reason = raw.reason(message, batch if failing is None else failing)
         where = "together on some rows" if failing is None else f"on {_row(failing)}"
         return UserError(
-            f"`preprocessing_fn` fails {where}: {operation_error(message)}",
+            f"`preprocessing_fn` fails {where}: {reason}",
             remedy="Correct the data, or let `preprocessing_fn` take such rows.",
         )
 

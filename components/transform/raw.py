@@ -13,8 +13,11 @@ from tfx_bsl.public import tfxio
 from tfx_bsl.tfxio import tensor_representation_util
 
 from strategos.components.records import columns, read, streams
+from strategos.components.user_code.user_errors import operation_error
+from strategos.components.wording import listed, quoted
 
 _BATCH_ROWS = 10_000
+_NO_NUMBER = "could not correctly convert string:"  # of `tf.strings.to_number`
 
 
 def complete(schema: schema_pb2.Schema) -> schema_pb2.Schema:
@@ -114,6 +117,27 @@ def lazy_batches(
     wanted = reader(schema, needed).ArrowSchema()
     for stored in columns.stored_batches(file):
         yield LazyBatch(stored, wanted)
+
+
+def reason(message: str, batch: pa.RecordBatch) -> str:
+    """Why an operation fails on rows, and which columns have the text in question.
+
+    Args:
+      message: TensorFlow's message.
+      batch: The rows, from `batches`.
+    """
+    text = operation_error(message)
+    _, is_text, value = text.partition(_NO_NUMBER)
+    if not is_text:
+        return text
+    lists = pa.large_list(pa.large_binary())
+    names = [
+        name
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if column.type == lists
+        and value.strip().encode() in map(bytes.strip, column.flatten().to_pylist())
+    ]
+    return f"{text} (a value of {listed(quoted(names))})" if names else text
 
 
 def _select(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

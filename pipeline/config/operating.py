@@ -192,9 +192,9 @@ class Notify(Section):
         tuple[Literal["success", "failure", "not_blessed"], ...], Field(strict=False)
     ] = Field(
         ("success", "failure", "not_blessed"),
-        description="Which ends are told: `success` (blessed, or nothing was "
+        description="Outcomes that are reported: `success` (blessed, or nothing was "
         "evaluated), `failure`, `not_blessed` (a gate ended the run). Interrupted runs "
-        "are not.",
+        "are not reported.",
     )
     timeout: Duration = Field(
         "30s",

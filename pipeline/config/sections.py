@@ -165,7 +165,9 @@ class Config(Section):
         None, description="When `strategos retrain --if-due` runs the pipeline."
     )
     notify: Notify | None = Field(
-        None, description="What is told how a run ended, besides the terminal."
+        None,
+        description="Recipients of a message about the end of a run, besides the "
+        "terminal.",
     )
     kubeflow: Kubeflow | None = Field(
         None, description="Settings for Kubeflow Pipelines."

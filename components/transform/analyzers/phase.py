@@ -19,7 +19,6 @@ from strategos.components.shards.fold import fold
 from strategos.components.transform import raw
 from strategos.components.transform.analyzers.accumulators import Accumulator
 from strategos.components.transform.analyzers.tft_private import Traced
-from strategos.components.user_code.user_errors import operation_error
 
 States = dict[str, Any]
 """State of each accumulator by label."""
@@ -71,11 +70,10 @@ def failed_rows(reason: str) -> UserError:
     """The error of rows that `preprocessing_fn` does not take.
 
     Args:
-      reason: TensorFlow's message.
+      reason: From `raw.reason` or `operation_error`.
     """
     return UserError(
-        "`preprocessing_fn` fails on rows that its analyzers need: "
-        f"{operation_error(reason)}",
+        f"`preprocessing_fn` fails on rows that its analyzers need: {reason}",
         remedy="Correct the data, or let `preprocessing_fn` take such rows.",
     )
 
@@ -99,11 +97,7 @@ class _Part:
 
     def __call__(self, tensors: Sequence[Any]) -> dict[str, tf.Tensor]:
         """The values of the analyzers' tensors, by name, of a batch of inputs."""
-        flat = tf.nest.flatten(tensors, expand_composites=True)
-        try:
-            return self._apply(*flat)
-        except (tf.errors.OpError, ValueError) as error:
-            raise failed_rows(getattr(error, "message", str(error))) from error
+        return self._apply(*tf.nest.flatten(tensors, expand_composites=True))
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         with self._lock:
@@ -156,7 +150,11 @@ class _Shard:
         adapter = raw.reader(self._schema, self._needed).TensorAdapter()
         for batch in raw.batches(file, self._schema, self._needed):
             tensors = adapter.ToBatchTensors(batch, produce_eager_tensors=True)
-            values = self._part([tensors[name] for name in self._needed])
+            try:
+                values = self._part([tensors[name] for name in self._needed])
+            except (tf.errors.OpError, ValueError) as error:
+                reason = getattr(error, "message", str(error))
+                raise failed_rows(raw.reason(reason, batch)) from error
             for label, (accumulator, read) in self._accumulators.items():
                 columns = tuple(values[name] for name in read)
                 states[label] = accumulator.add(states[label], columns)

@@ -192,6 +192,29 @@ def test_the_row_on_which_the_function_fails_is_shown(new_workload, transform):
     assert not list((workload.root / "transformed").glob("Split-*/data*"))
 
 
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_a_text_that_is_no_number_is_shown_with_its_column(
+    new_workload, transform, analyzed
+):
+    workload = new_workload(train=50, evaluation=20)
+    scaled = "tft.scale_to_z_score(number)" if analyzed else "number"
+    workload.write_module(
+        "numbers",
+        f"""
+        import tensorflow as tf
+        import tensorflow_transform as tft
+
+        def preprocessing_fn(inputs):
+            number = tf.strings.to_number(inputs["carrier"])
+            return {{"number": {scaled}, "late": inputs["late"]}}
+        """,
+    )
+    with pytest.raises(UserError) as caught:
+        transform(workload, "numbers")
+    assert "could not correctly convert string: " in str(caught.value)
+    assert "(a value of `carrier`)" in str(caught.value)
+
+
 def test_an_operation_that_fails_while_analyzing_is_told_in_a_line(
     new_workload, transform
 ):
