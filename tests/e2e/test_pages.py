@@ -147,19 +147,19 @@ class _Reader:
         }
         self._code = 0
 
-    def type(self, command, tool):
+    def type(self, command):
         """Executes a command once for each alternative; asserts the exit codes."""
         self._before.get(command, lambda: None)()
         for text in DOCS["as_typed"](command):
-            done = self._shell(self._with_facts(text), tool)
+            done = self._shell(self._with_facts(text))
             said = f"{text}\n{done.stdout}\n{done.stderr}"
             assert done.returncode == CODES.get(command, 0), said
             assert "Traceback" not in said
             self._code = done.returncode
 
-    def _shell(self, text, tool):
+    def _shell(self, text):
         environment = self.small.environment()
-        path = f"{self.small.folder / tool}:{environment['PATH']}"
+        path = f"{self.small.folder}:{environment['PATH']}"
         return subprocess.run(
             # `$?` is the exit code of the command before.
             [*self.small.warm.user, "bash", "-c", f"(exit {self._code}); {text}"],
@@ -224,11 +224,9 @@ def reader(
     gate.write_text(gate.read_text().replace("0.05}", "1.0, min_examples: 50}"))
     overlay = next(DOCS["blocks"](CLUSTER_PAGE, "yaml"))
     (small.folder / "cluster.yaml").write_text(overlay)
-    for name, words in {"warm": warm_user.cli(), "cold": small.command()}.items():
-        tool = small.folder / name / "strategos"
-        tool.parent.mkdir()
-        tool.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        tool.chmod(0o755)
+    tool = small.folder / "strategos"
+    tool.write_text(f'#!/bin/sh\nexec {shlex.join(warm_user.cli())} "$@"\n')
+    tool.chmod(0o755)
     return _Reader(small, write_span)
 
 
@@ -241,7 +239,7 @@ def _learn_little(example, bounds):
 def test_what_a_page_has_to_type_works(reader, page):
     for command in _commands(page):
         if command not in _SKIPPED:
-            reader.type(command, "cold" if page.parent == ROOT else "warm")
+            reader.type(command)
 
 
 def test_what_is_executed_elsewhere_stands_in_a_page_and_there():
