@@ -33,7 +33,15 @@ def _assert_same_curve(found, expected):
         np.testing.assert_allclose(found["history"][metric], values, atol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", SYNCHRONOUS)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        # As components/trainer/loop/test_strategies.py, and the own loop below.
+        pytest.param("mirrored", marks=pytest.mark.matrix),
+        pytest.param("central_storage", marks=pytest.mark.matrix),
+        "multi_worker_mirrored",
+    ],
+)
 def test_two_replicas_give_the_loss_curve_of_one_device(digits, one_device, strategy):
     found = _trained(digits, SYNCHRONOUS[strategy])
     assert (found["strategy"], found["replicas"]) == (strategy, 2)
