@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import heapq
 import os
 import pickle
@@ -81,6 +82,7 @@ def main() -> None:
 
 def measure(number: int, engine: str) -> None:
     """Prints the cost of each step for a number of shards."""
+    gc.freeze()  # as processes of a run do after their imports
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
         files = max(1, number // PER_FILE)
