@@ -6,6 +6,7 @@ Errors are of the types that local files have, with `filename` and `strerror`;
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import glob
@@ -13,7 +14,7 @@ import io
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -140,14 +141,61 @@ def write(path: str, content: str | bytes) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         commit.write(path, content)
         return
-    with errors_of(path), _writing(path) as out:
+    with create(path) as out:
         out.write(content.encode() if isinstance(content, str) else content)
 
 
-def _writing(uri: str) -> pa.NativeFile:
-    # By default, Arrow compresses objects named `.gz`, and decompresses them again.
-    files = connect(uri, patient=True)
-    return files.open_output_stream(path_of(uri), compression=None)
+@contextlib.contextmanager
+def create(path: str) -> Iterator[BinaryIO]:
+    """Opens a new file to write to inside the block; nothing is written elsewhere.
+
+    An object appears, as a whole, after the block. If the block fails, or the manager
+    is deleted before its end, the file is removed.
+
+    Args:
+      path: A path (its folder is created if missing) or a URL.
+
+    Raises:
+      OSError: The file cannot be written.
+    """
+    with errors_of(path):
+        out = _created(path)
+        try:
+            yield out
+        except BaseException:
+            # Arrow cannot give up an object: it appears once it is closed.
+            with contextlib.suppress(OSError):
+                out.close()
+                remove(path)
+            raise
+        out.close()
+
+
+def _created(path: str) -> Any:
+    if not filesystems.is_remote(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "wb")
+    files = connect(path, patient=True)
+    # By default, Arrow compresses objects named `.gz`.
+    return files.open_output_stream(path_of(path), compression=None)
+
+
+def move(source: str, target: str) -> None:
+    """Renames a file; another file at the new place is replaced.
+
+    Args:
+      source: A path or URL.
+      target: A path (its folder is created if missing) or URL, of the same store.
+
+    Raises:
+      OSError: The file cannot be renamed.
+    """
+    if not filesystems.is_remote(source):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.replace(source, target)
+        return
+    with errors_of(source):
+        connect(source, patient=True).move(path_of(source), path_of(target))
 
 
 def statuses(paths: Sequence[str]) -> list[Status]:
@@ -334,11 +382,7 @@ def put(source: str | Path, uri: str, left_out: Collection[str] = ()) -> None:
 
     def send(name: str) -> None:
         target = f"{uri}/{name}" if name else uri
-        with (
-            Path(source, name).open("rb") as file,
-            errors_of(uri),
-            _writing(target) as out,
-        ):
+        with Path(source, name).open("rb") as file, create(target) as out:
             shutil.copyfileobj(file, out, CHUNK)
 
     each(send, [name for name in names if name not in left_out])

@@ -6,12 +6,12 @@ which takes longer than their own work.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-from tfx.dsl.io import fileio
 
 from strategos.components.files import storage
 from strategos.components.records import streams
@@ -68,14 +68,13 @@ class ColumnWriter:
     """
 
     def __init__(self, artifact: str, shard: int):
-        folder = unpublished(artifact)
-        self._path = os.path.join(folder, attempt(shard))
+        self._path = os.path.join(unpublished(artifact), attempt(shard))
+        self._opened = contextlib.ExitStack()
         self._file: streams.File | None = None
         self._stream: pa.RecordBatchStreamWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._rows = 0
-        fileio.makedirs(folder)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends a batch.
@@ -99,7 +98,7 @@ class ColumnWriter:
             return Written()
         self._stream.close()
         self._file.write_sums()
-        self._file.close()
+        self._opened.close()
         return Written((os.path.basename(self._path),), self._rows)
 
     def _flush(self) -> None:
@@ -109,7 +108,7 @@ class ColumnWriter:
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
         if self._file is None or self._stream is None:
-            opened = fileio.open(self._path, "wb")
+            opened = self._opened.enter_context(storage.create(self._path))
             self._file = streams.File(opened, table.schema)
             options = pa.ipc.IpcWriteOptions(compression="lz4")
             self._stream = pa.ipc.new_stream(self._file, table.schema, options=options)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 import pyarrow as pa
 
+from strategos.components.files import object_stores
 from strategos.components.records import streams
 from strategos.components.records.columns import ColumnWriter
 from strategos.components.records.write import (
@@ -40,6 +42,7 @@ class SplitWriter:
     def __init__(self, examples: str, shard: int = 0):
         self._records = ShardWriter(examples, shard)
         self._columns = ColumnWriter(examples, shard)
+        self._examples = examples
 
     def write(self, records: pa.ChunkedArray, compact: pa.RecordBatch | None) -> None:
         """Appends rows.
@@ -48,13 +51,15 @@ class SplitWriter:
           records: binary[rows], serialized tf.Examples.
           compact: The same rows from `columns.compact`; None to write no columns.
         """
-        self._records.write(records)
-        if compact is not None:
-            self._columns.write(compact)
+        with _problems(self._examples):
+            self._records.write(records)
+            if compact is not None:
+                self._columns.write(compact)
 
     def close(self) -> WrittenSplit:
         """Ends the files and returns their names and numbers of rows."""
-        return self._records.close(), self._columns.close()
+        with _problems(self._examples):
+            return self._records.close(), self._columns.close()
 
 
 def merged(earlier: WrittenSplit, later: WrittenSplit) -> WrittenSplit:
@@ -69,9 +74,14 @@ def publish(examples: str, written: Mapping[str, WrittenSplit]) -> None:
       examples: URI of the artifact.
       written: All that was written, by split.
     """
-    for split, (records, columns) in written.items():
-        publish_files(examples, f"Split-{split}", records)
-        if columns.files:
-            folder = streams.folder(split)
-            publish_files(examples, folder, columns, "columns", streams.SUFFIX)
-    discard_unpublished(examples)
+    with _problems(examples):
+        for split, (records, columns) in written.items():
+            publish_files(examples, f"Split-{split}", records)
+            if columns.files:
+                folder = streams.folder(split)
+                publish_files(examples, folder, columns, "columns", streams.SUFFIX)
+        discard_unpublished(examples)
+
+
+def _problems(examples: str) -> contextlib.AbstractContextManager[None]:
+    return object_stores.problems_of(examples, "run.root", "written")

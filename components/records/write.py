@@ -8,13 +8,13 @@ driver moves the files of one complete attempt of each shard to their place.
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import uuid
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from isal import isal_zlib
-from tfx.dsl.io import fileio
 
 from strategos.components.files import filesystems, storage
 from strategos.components.records import tfrecords
@@ -73,12 +73,13 @@ def publish(
     """
     target, count = os.path.join(artifact, folder), len(written.files)
     source = unpublished(artifact)
-    fileio.makedirs(target)
+    if not filesystems.is_remote(artifact):
+        os.makedirs(target, exist_ok=True)
 
     def move(numbered: tuple[int, str]) -> None:
         number, file = numbered
         final = f"{target}/{name}-{number:05}-of-{count:05}{suffix}"
-        fileio.rename(f"{source}/{file}", final)
+        storage.move(f"{source}/{file}", final)
 
     # In an object store, each takes a few requests, one after another.
     each = storage.each if filesystems.is_remote(artifact) else map
@@ -91,8 +92,7 @@ def discard_unpublished(artifact: str) -> None:
     Args:
       artifact: URI of the artifact.
     """
-    if fileio.exists(unpublished(artifact)):
-        fileio.rmtree(unpublished(artifact))
+    storage.remove(unpublished(artifact))
 
 
 class ShardWriter:
@@ -110,11 +110,11 @@ class ShardWriter:
         self._folder = unpublished(artifact)
         self._name = attempt(shard)
         self._files: list[str] = []
+        self._opened = contextlib.ExitStack()
         self._file: Any = None
         self._gzip = Gzip()
         self._bytes = 0
         self._rows = 0
-        fileio.makedirs(self._folder)
 
     def write(self, records: pa.ChunkedArray) -> None:
         """Appends records.
@@ -141,7 +141,8 @@ class ShardWriter:
 
     def _begin(self) -> None:
         self._files.append(f"{self._name}-{len(self._files):05}")
-        self._file = fileio.open(os.path.join(self._folder, self._files[-1]), "wb")
+        path = os.path.join(self._folder, self._files[-1])
+        self._file = self._opened.enter_context(storage.create(path))
         self._gzip = Gzip()
         self._bytes = 0
 
@@ -149,7 +150,7 @@ class ShardWriter:
         if self._file is None:
             return
         self._file.write(self._gzip.flush())
-        self._file.close()
+        self._opened.close()
         self._file = None
 
 

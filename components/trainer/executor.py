@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -25,7 +24,7 @@ from strategos.components.files import filesystems, object_stores, storage
 from strategos.components.records import counts, splits
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.schema_file import read_schema
-from strategos.components.trainer import finished, launchers
+from strategos.components.trainer import finished, input_files, launchers
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import CHECKPOINT_MARK, Settings, WorkerSpec
 from strategos.components.user_code import modules, workload_paths
@@ -74,7 +73,7 @@ class Executor(base_executor.BaseExecutor):
         others = prune_checkpoints(spec.checkpoint_dir)
         if others and not operation.from_scratch:
             _say_what_is_not_resumed(spec.checkpoint_dir, others)
-        local = with_local_weights(spec)
+        local = with_local_inputs(spec)
         facts = _finished(local, operation) or launchers.launch(local, operation)
         model = artifact_utils.get_single_instance(output_dict["model"])
         _record(model, facts)
@@ -167,31 +166,37 @@ def check_label(spec: WorkerSpec, judged_as: str) -> None:
         )
 
 
-def with_local_weights(spec: WorkerSpec) -> WorkerSpec:
-    """Downloads weights from an object store, where the training's files are local.
+def with_local_inputs(spec: WorkerSpec) -> WorkerSpec:
+    """Downloads inputs from an object store, where the training's files are local.
 
-    TensorFlow may be unable to open `s3://`, and a step of a compiled pipeline starts
+    TensorFlow may be unable to open `s3://`; a step of a compiled pipeline may start
     from weights there.
 
     Args:
       spec: The training.
 
     Returns:
-      The training with the local weights, in a folder named by their URL.
+      The training with local inputs, in folders named by their URLs; see `input_files`.
 
     Raises:
-      UserError: The weights cannot be read.
+      UserError: An input cannot be read.
     """
-    url = spec.warm_start
-    if not filesystems.is_remote(url) or filesystems.is_remote(spec.checkpoint_dir):
+    if filesystems.is_remote(spec.checkpoint_dir):
         return spec
     beside = os.path.dirname(os.path.dirname(spec.checkpoint_dir))
-    folder = os.path.join(beside, "warm-start")
+    folder = os.path.join(beside, "inputs")
     shutil.rmtree(folder, ignore_errors=True)
-    folder = os.path.join(folder, hashlib.sha256(url.encode()).hexdigest()[:12])
-    with object_stores.problems_of(url, "trainer.warm_start", "read"):
-        storage.get(url, folder)
-    return dataclasses.replace(spec, warm_start=folder)
+
+    def at(url: str) -> str:
+        if not filesystems.is_remote(url):
+            return url
+        target = os.path.join(folder, object_stores.path_of(url))
+        key = "trainer.warm_start" if url == spec.warm_start else "run.root"
+        with object_stores.problems_of(url, key, "read"):
+            storage.get(url, target)
+        return target
+
+    return input_files.local(spec, at)
 
 
 def prune_checkpoints(own: str) -> list[str]:

@@ -89,16 +89,22 @@ class WorkerSpec:
     eval_rows: int = 0
     files: tuple[str, ...] = ()
 
-    def with_inputs(self, at: Callable[[str], str]) -> WorkerSpec:
+    def with_inputs(
+        self, at: Callable[[str], str], *, examples: bool = True
+    ) -> WorkerSpec:
         """This training with its inputs elsewhere.
 
         Args:
           at: Returns where the file, pattern or folder at a path is; "" for "".
+          examples: Whether the examples are elsewhere, too.
         """
+        files = self.train_files, self.eval_files
+        moved = (tuple(map(at, some)) if examples else some for some in files)
+        train_files, eval_files = moved
         return dataclasses.replace(
             self,
-            train_files=tuple(map(at, self.train_files)),
-            eval_files=tuple(map(at, self.eval_files)),
+            train_files=train_files,
+            eval_files=eval_files,
             transform_graph=at(self.transform_graph),
             schema_file=at(self.schema_file),
             warm_start=at(self.warm_start),

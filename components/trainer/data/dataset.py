@@ -4,7 +4,7 @@ Numbers of fixed size are read once, from columns if there are some (`column_fil
 and kept in memory if they are few, else in a temporary file, see `stored.py`. Other
 examples are parsed once if they fit the cache limit. An epoch's order is then
 `permutation(seed, epoch)`, so a step is a position in it, and training can start at any
-step without reading the rows before. Examples that fit neither memory nor file are
+step without reading the rows before. Examples that fit neither memory nor disk are
 streamed in an order of two levels, see `records.py`; a start at a later step reads the
 earlier rows of its epoch, but does not parse them.
 
@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.files import storage
 from strategos.components.records import read as read_records
 from strategos.components.trainer.data import column_files, columns, parsing, records
@@ -37,7 +38,7 @@ from strategos.components.trainer.data.columns import Columns, Packed
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.data.parts import Parts
 from strategos.components.trainer.data.records import Records, no_autograph
-from strategos.components.trainer.data.stored import Stored
+from strategos.components.trainer.data.stored import Stored, folder_for_rows
 from strategos.components.trainer.distribution.batch_checks import check_steps
 from strategos.components.trainer.spec import CACHE_LIMIT
 from strategos.components.transformed import specs
@@ -45,6 +46,11 @@ from strategos.components.wording import counted, data_size
 
 _MATRIX_BYTES = 64 << 20  # in memory; the same rows are not read slower from a file
 _NO_END = tf.int64.max
+_FULL = (
+    "{} has no space for parsed examples, so they are read and parsed anew in every "
+    "epoch, in another order. Free space, or name another folder in TMPDIR, to have "
+    "them parsed once."
+)
 
 Feed = Callable[..., tf.data.Dataset]
 
@@ -315,6 +321,7 @@ def read(
     spec: Mapping[str, Any],
     label: str,
     cache_limit: int = CACHE_LIMIT,
+    anywhere: Callable[[bool], bool] = bool,
 ) -> Split:
     """Counts the examples of `files`, and keeps them parsed if that is possible.
 
@@ -323,6 +330,8 @@ def read(
       spec: `tf.io` spec of the features and the label.
       label: Name of the label.
       cache_limit: Bytes of parsed examples that may be kept in memory.
+      anywhere: Returns whether something holds in any of the processes that divide
+        global batches: all of them need the same order of rows.
 
     Raises:
       UserError: The files have no examples.
@@ -335,6 +344,10 @@ def read(
             matrices = column_files.blocks(ready, specs.widths(spec))
         # Not in memory first, where the parts and the whole would take twice as much.
         stored = Stored.write(matrices, cache_limit)
+        if stored is None:
+            events.emit("warning", message=_FULL.format(folder_for_rows()))
+        if anywhere(stored is None) or stored is None:
+            return _streamed(files, spec, label, cache_limit)
         if stored.size > min(cache_limit, _MATRIX_BYTES):
             return Split(files, spec, label, stored.rows, None, stored=stored)
         with tf.device("CPU"):  # else they fill the first GPU, which does not use them
@@ -343,6 +356,12 @@ def read(
     kept = parsing.whole(blocks, cache_limit)
     if kept is not None:
         return Split(files, spec, label, columns.count(kept), kept)
+    return _streamed(files, spec, label, cache_limit)
+
+
+def _streamed(
+    files: tuple[str, ...], spec: Mapping[str, Any], label: str, cache_limit: int
+) -> Split:
     streamed = Records.count(files, cache_limit)
     return Split(files, spec, label, streamed.rows, None, streamed)
 

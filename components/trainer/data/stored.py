@@ -24,7 +24,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from strategos.components.errors import UserError
 from strategos.components.trainer.data.parts import no_autograph
 
 CHUNKS = 1 << 21
@@ -56,18 +55,17 @@ class Stored:
     limit: int
 
     @classmethod
-    def write(cls, blocks: Iterable[Mapping[str, tf.Tensor]], limit: int) -> Stored:
-        """Stores rows.
+    def write(
+        cls, blocks: Iterable[Mapping[str, tf.Tensor]], limit: int
+    ) -> Stored | None:
+        """Stores rows; returns None if the disk has no space for them.
 
         Args:
           blocks: Matrices [rows, width] by the names of their types, as tensors of
             this process; at least one row.
           limit: Bytes that a pass may keep in memory.
-
-        Raises:
-          UserError: The disk is full.
         """
-        rows, widths, folder = 0, {}, _folder()
+        rows, widths, folder = 0, {}, folder_for_rows()
         files = {}
         try:
             for block in blocks:
@@ -82,10 +80,7 @@ class Stored:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise UserError(
-                f"{folder} is full: decoded examples of one training are stored there",
-                remedy="Free space, or name another folder in TMPDIR.",
-            ) from None
+            return None
         mapped = {
             kind: mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             for kind, file in files.items()
@@ -251,7 +246,8 @@ def _rows(parts: np.ndarray, places: np.ndarray, size: int, rows: int) -> np.nda
     return parts[places // size].astype(np.int64) * size + places % size
 
 
-def _folder() -> str:
+def folder_for_rows() -> str:
+    """The folder of temporary files with decoded rows."""
     chosen = tempfile.gettempdir()
     if chosen == "/tmp" and os.access(_LARGE_FILES, os.W_OK):
         return _LARGE_FILES

@@ -44,3 +44,11 @@ class Agreement:
         shares = self._strategy.experimental_distribute_values_from_function(given_by)
         summed = self._strategy.reduce("SUM", shares, axis=None)
         return tuple(float(value) for value in summed.numpy())
+
+    def any(self, holds: bool) -> bool:
+        """Whether something holds for any of the workers.
+
+        Args:
+          holds: Whether it holds for this worker.
+        """
+        return self.total(holds)[0] > 0

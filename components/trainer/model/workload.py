@@ -38,7 +38,7 @@ def training_split(
         number of rows than was written.
     """
     if spec.distribution.get("shard") != "files" or agreement.alone:
-        return split(spec, spec.train_files, spec.train_rows)
+        return split(spec, spec.train_files, spec.train_rows, agreement)
     shares = file_shards.read(
         spec.train_files,
         _features(spec),
@@ -52,19 +52,26 @@ def training_split(
     return shares
 
 
-def split(spec: WorkerSpec, files: tuple[str, ...], rows: int = 0) -> dataset.Split:
+def split(
+    spec: WorkerSpec,
+    files: tuple[str, ...],
+    rows: int = 0,
+    agreement: Agreement | None = None,
+) -> dataset.Split:
     """Reads the examples in `files`.
 
     Args:
       spec: The model, data and settings of the training.
       files: TFRecord files.
       rows: Number of rows that were written to the files; 0 (default) if unknown.
+      agreement: Sums values over the workers that shuffle the rows together, if any.
 
     Raises:
       UserError: No examples, a missing label, or another number of rows than `rows`.
     """
+    anywhere = bool if agreement is None else agreement.any
     limit = spec.settings.cache_limit
-    data = dataset.read(files, _features(spec), spec.label, cache_limit=limit)
+    data = dataset.read(files, _features(spec), spec.label, limit, anywhere)
     counts.check(os.path.dirname(files[0]), data.rows, rows)
     return data
 

@@ -1,8 +1,9 @@
 """Local copies of artifacts, for executors under a root that TensorFlow cannot open.
 
 Executors see folders of this machine, in the local state of the root: their inputs are
-downloaded before, and their outputs uploaded after them. The Launcher, and with it ML
-Metadata, sees URLs only; it registers outputs after they are uploaded.
+downloaded before, and their outputs uploaded after them. Examples are not copied: our
+executors stream them, so a split may be larger than the free disk. The Launcher, and
+with it ML Metadata, sees URLs only; it registers outputs after they are uploaded.
 """
 
 from __future__ import annotations
@@ -69,12 +70,16 @@ class Copies:
         Raises:
           UserError: The object store cannot be read or written.
         """
+        kept = _streamed(info)
         for artifact in tfx_adapter.artifacts(info.input_dict):
-            self._download(artifact.uri)
-        outputs = [each.uri for each in tfx_adapter.artifacts(info.output_dict)]
+            if artifact.uri not in kept:
+                self._download(artifact.uri)
+        outputs = {x.uri for x in tfx_adapter.artifacts(info.output_dict)} - kept
         for uri in outputs:
             self._make_empty(self.local(uri))
-        moved = tfx_adapter.relocated(info, self.local)
+        moved = tfx_adapter.relocated(
+            info, lambda uri: uri if uri in kept else self.local(uri)
+        )
         for folder in (
             os.path.dirname(moved.execution_output_uri),
             moved.stateful_working_dir,
@@ -162,6 +167,14 @@ def of(artifacts: str, environ: Mapping[str, str]) -> Iterator[Copies | None]:
         yield copies
     finally:
         copies.clear()
+
+
+def _streamed(info: ExecutionInfo) -> set[str]:
+    """The URIs of artifacts that an executor reads and writes in their store."""
+    if info.pipeline_node.node_info.id not in node_ids.ALL:
+        return set()  # of the user's own node
+    found = tfx_adapter.artifacts({**info.input_dict, **info.output_dict})
+    return {each.uri for each in found if each.type_name == "Examples"}
 
 
 def _remove_except(path: Path, kept: set[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 from pathlib import Path
 
@@ -70,6 +71,25 @@ def test_content_is_written_read_and_removed_wherever_it_is(bucket, tmp_path):
         with pytest.raises(FileNotFoundError) as raised:
             storage.read(path)
         assert raised.value.filename == path and raised.value.strerror
+
+
+def test_file_whose_writing_fails_does_not_exist(bucket, tmp_path):
+    large = bytes(20 << 20)  # of which parts have been uploaded
+    for folder in (f"{bucket}/written", str(tmp_path / "written")):
+        with storage.create(f"{folder}/whole.gz") as file:
+            file.write(large)
+        with pytest.raises(ZeroDivisionError), storage.create(f"{folder}/part") as file:
+            file.write(large)
+            raise ZeroDivisionError
+        left = storage.create(f"{folder}/left")
+        left.__enter__().write(b"by a writer that nobody closes")
+        del left
+        gc.collect()
+        storage.move(f"{folder}/whole.gz", f"{folder}/moved")
+        assert storage.listed(folder) == [f"{folder}/moved"]
+        assert storage.read(f"{folder}/moved") == large
+        storage.remove(folder)
+        assert storage.listed(folder) == []
 
 
 def test_errors_of_a_store_have_what_those_of_files_have(object_store):

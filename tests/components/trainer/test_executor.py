@@ -112,7 +112,7 @@ def test_weights_in_an_object_store_are_downloaded_where_training_is_local(
     artifacts, bucket, bucket_client
 ):
     from strategos.components.errors import UserError
-    from strategos.components.trainer.executor import with_local_weights, worker_spec
+    from strategos.components.trainer.executor import with_local_inputs, worker_spec
 
     name = bucket.removeprefix("s3://").partition("/")[0]
     for version in ("7", "8"):
@@ -122,7 +122,7 @@ def test_weights_in_an_object_store_are_downloaded_where_training_is_local(
     def local(version):
         url = f"s3://{name}/serving/{version}/assets.extra/weights"
         spec = worker_spec(*artifacts, {**_PROPERTIES, "warm_start": url}, "abc")
-        return with_local_weights(spec).warm_start
+        return with_local_inputs(spec).warm_start
 
     first = local(7)
     assert Path(first, "weights.json").read_text() == "7"

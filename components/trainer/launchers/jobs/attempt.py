@@ -35,6 +35,7 @@ from typing import Any, ClassVar, cast
 from strategos.components.errors import required
 from strategos.components.files import places
 from strategos.components.files.places import Place, RemotePath
+from strategos.components.trainer import input_files
 from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.distribution.strategy import Choice, processes
 from strategos.components.trainer.hosts import rendezvous
@@ -194,7 +195,7 @@ class RemoteAttempt(Attempt):
         Raises:
           OSError: The store does not answer, or rejects the request.
         """
-        spec = self.request()[0].with_inputs(at)
+        spec = input_files.local(self.request()[0], at)
         request = {**self._asked, "spec": spec.to_json()}
         Rendezvous(required(self.scratch)).put(_REQUEST, request)
 

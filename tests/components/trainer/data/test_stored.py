@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import subprocess
+import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.trainer.data import column_files, dataset, stored
 
 ROWS = 1003
@@ -174,3 +177,40 @@ def test_columns_beside_the_examples_hold_the_same_rows(name, label, request, tm
         assert found.rows == parsed.rows > 0
         kept = zip(*(tf.nest.flatten(s.columns) for s in (found, parsed)), strict=True)
         assert all(np.array_equal(mine, theirs) for mine, theirs in kept)
+
+
+@pytest.fixture
+def small_disk(tmp_path, monkeypatch):
+    """A disk for temporary files that is smaller than the rows."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "none", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (not root)")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_rows_that_fill_the_disk_are_streamed(files, in_memory, small_disk, tmp_path):
+    events.open_sink(str(tmp_path / "events"))
+    try:
+        split = dataset.read(files, SPEC, "y", 4096)
+    finally:
+        events.open_sink(None)
+    assert (split.rows, split.stored) == (ROWS, None) and split.records is not None
+    (warning,) = events.recorded(str(tmp_path / "events"), "warning")
+    assert f"{small_disk} has no space for parsed examples" in warning["message"]
+    assert list(small_disk.iterdir()) == []
+    assert _listed(split.ordered(16)) == _listed(in_memory.ordered(16))
+    seen = [
+        row
+        for features, _ in split.shuffled(16, seed=1, epochs=1)
+        for row in features["x"].numpy().ravel().tolist()
+    ]
+    assert seen != sorted(seen) == list(range(ROWS))
+
+
+def test_all_workers_stream_if_the_disk_of_one_is_full(files):
+    split = dataset.read(files, SPEC, "y", 4096, lambda full: not full)
+    assert (split.rows, split.stored) == (ROWS, None) and split.records is not None

@@ -60,7 +60,7 @@ def execution(root, number=2, node=node_ids.TRAINER):
 def train(spec, info):
     """An executor: the model is what the examples say."""
     (examples,), (model,) = info.input_dict["examples"], info.output_dict["model"]
-    said = "".join(path.read_text() for path in sorted(Path(examples.uri).iterdir()))
+    said = "".join(storage.read(each).decode() for each in storage.listed(examples.uri))
     Path(model.uri, "part").mkdir()
     Path(model.uri, "part", "weights").write_text(said)
     assert Path(info.tmp_dir).is_dir() and Path(info.stateful_working_dir).is_dir()
@@ -94,15 +94,39 @@ def test_executor_works_on_folders_and_ml_metadata_gets_urls(
 
 def test_copies_last_for_the_run(root, copies, bucket_client):
     put(bucket_client, f"{root}/p/ExampleGen/examples/1/rows", b"rows")
-    copies.execute(train, None, execution(root))
+    copies.execute(train, None, execution(root, node="Own"))
     put(bucket_client, f"{root}/p/ExampleGen/examples/1/rows", b"others")
-    model = Path(copies.local(f"{root}/p/Trainer/model/3/part/weights"))
-    copies.execute(train, None, execution(root, 3))
+    model = Path(copies.local(f"{root}/p/Own/model/3/part/weights"))
+    copies.execute(train, None, execution(root, 3, "Own"))
     assert model.read_text() == "rows"
     copies.clear()
     assert not model.exists()
-    Copies(root, Operation()).execute(train, None, execution(root, 3))
+    Copies(root, Operation()).execute(train, None, execution(root, 3, "Own"))
     assert model.read_text() == "others"
+
+
+def test_examples_are_streamed_except_by_a_node_of_the_user(root, copies):
+    url = f"{root}/p/ExampleGen/examples/1"
+
+    def place(node):
+        """Where an executor of this node sees and writes examples."""
+
+        def write(spec, info):
+            (read,), (made,) = info.input_dict["examples"], info.output_dict["made"]
+            storage.write(f"{made.uri}/rows", "rows")
+            places.append(read.uri)
+            return execution_result_pb2.ExecutorOutput()
+
+        places, info = [], execution(root, node=node)
+        info.output_dict["made"] = [artifact(Examples, f"{root}/p/{node}/made/2", 4)]
+        copies.execute(write, None, info)
+        assert below(f"{root}/p/{node}/made/2") == ["rows"]
+        return places
+
+    for node in (node_ids.STATISTICS_GEN, node_ids.TRANSFORM, node_ids.TRAINER):
+        assert place(node) == [url]
+        assert not Path(copies.local(f"{root}/p/{node}/made")).exists()
+    assert place("Own") == [copies.local(url)]
 
 
 def test_outputs_of_a_failure_are_not_uploaded(root, copies):
