@@ -206,7 +206,7 @@ def test_trainer_imports_without_tfx_and_beam():
 
 # They move what is complete, or take a version away.
 MOVERS = (
-    *("components.records.write", "components.trainer.finished"),
+    *("components.files.storage", "components.trainer.finished"),
     *("components.push_targets.folder", "components.user_code.archive"),
     "components.shards.flink.jars",
 )

@@ -35,11 +35,11 @@ from typing import Any, ClassVar, cast
 from strategos.components.errors import required
 from strategos.components.files import places
 from strategos.components.files.places import Place, RemotePath
-from strategos.components.trainer import input_files
 from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.distribution.strategy import Choice, processes
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import Rendezvous
+from strategos.components.trainer.launchers import input_files
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
