@@ -7,6 +7,7 @@ Errors are of the types that local files have, with `filename` and `strerror`;
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import errno
 import glob
@@ -137,20 +138,16 @@ def write(path: str, content: str | bytes) -> None:
     Raises:
       OSError: The file cannot be written.
     """
-    if not filesystems.is_remote(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        commit.write(path, content)
-        return
     with create(path) as out:
         out.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
 def create(path: str) -> Iterator[BinaryIO]:
-    """Opens a new file to write to inside the block; nothing is written elsewhere.
+    """Opens a file for writing; it appears, or replaces an earlier one, as a whole.
 
-    An object appears, as a whole, after the block. If the block fails, or the manager
-    is deleted before its end, the file is removed.
+    If the block fails, or the process ends in it, no file appears, and an earlier one
+    stays as it was.
 
     Args:
       path: A path (its folder is created if missing) or a URL.
@@ -158,26 +155,27 @@ def create(path: str) -> Iterator[BinaryIO]:
     Raises:
       OSError: The file cannot be written.
     """
+    if not filesystems.is_remote(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with commit.aside(path) as made, made.open("wb") as file:
+            yield file
+        return
     with errors_of(path):
-        out = _created(path)
+        files = connect(path, patient=True)
+        # By default, Arrow compresses objects named `.gz`.
+        out = files.open_output_stream(path_of(path), compression=None)
+        # Arrow cannot abort an upload: closing or deleting its stream completes it. The
+        # stream of a block that fails is never deleted, not even when Python ends.
+        kept = ctypes.py_object(out)
+        ctypes.pythonapi.Py_IncRef(kept)
         try:
             yield out
         except BaseException:
-            # Arrow cannot give up an object: it appears once it is closed.
             with contextlib.suppress(OSError):
-                out.close()
-                remove(path)
+                out.flush()  # Arrow crashes if Python ends while a part is sent
             raise
         out.close()
-
-
-def _created(path: str) -> Any:
-    if not filesystems.is_remote(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return open(path, "wb")
-    files = connect(path, patient=True)
-    # By default, Arrow compresses objects named `.gz`.
-    return files.open_output_stream(path_of(path), compression=None)
+        ctypes.pythonapi.Py_DecRef(kept)
 
 
 def move(source: str, target: str) -> None:
