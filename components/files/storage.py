@@ -183,13 +183,12 @@ def move(source: str, target: str) -> None:
 
     Args:
       source: A path or URL.
-      target: A path (its folder is created if missing) or URL, of the same store.
+      target: A path, in an existing folder, or a URL of the same store.
 
     Raises:
       OSError: The file cannot be renamed.
     """
     if not filesystems.is_remote(source):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         os.replace(source, target)
         return
     with errors_of(source):

@@ -245,7 +245,8 @@ class Trainer(Section):
     cache_limit: Size = Field(
         "1GB",
         description="Size of a split up to which its examples stay in memory. Numbers "
-        "of fixed size are parsed to a temporary file if they take more than 64 MiB.",
+        "of fixed size are parsed to a temporary file if they take more than 64 MiB. "
+        "If its disk is full, they are parsed anew in every epoch.",
     )
     warm_start: ModelPath | None = Field(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from strategos.components import events
+from strategos.components.files import storage
 from strategos.components.trainer.data import column_files, dataset, stored
 
 ROWS = 1003
@@ -209,6 +211,23 @@ def test_rows_that_fill_the_disk_are_streamed(files, in_memory, small_disk, tmp_
         for row in features["x"].numpy().ravel().tolist()
     ]
     assert seen != sorted(seen) == list(range(ROWS))
+
+
+def test_split_that_is_larger_than_the_disk_trains(
+    files, in_memory, bucket, small_disk
+):
+    urls = [f"{bucket}/{os.path.basename(file)}" for file in files]
+    for file, url in zip(files, urls, strict=True):
+        storage.put(file, url)
+    assert sum(map(os.path.getsize, files)) > shutil.disk_usage(small_disk).total
+    split = dataset.read(urls, SPEC, "y", 4096)
+    model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = split.shuffled(16, seed=1, epochs=2)
+    scaled = rows.map(lambda features, label: (features["image"] / ROWS, label / ROWS))
+    losses = model.fit(scaled, steps_per_epoch=ROWS // 16, epochs=2).history["loss"]
+    assert losses[1] < losses[0]
+    assert _listed(split.ordered(16)) == _listed(in_memory.ordered(16))
 
 
 def test_all_workers_stream_if_the_disk_of_one_is_full(files):
