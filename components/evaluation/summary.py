@@ -216,16 +216,17 @@ def shortened(summary: Mapping[str, Any], most: int) -> dict[str, Any]:
 
     Args:
       summary: The content of `summary.json`.
-      most: Number of slices, and of bounds, that are kept; `left_out` has the numbers
-        of those that are not.
+      most: Number of slices, and of bounds, that are kept. If there are more,
+        `left_out` has the numbers of those that are not.
     """
-    kept = {
-        "slices": sorted(summary["slices"], key=lambda piece: -piece["examples"]),
-        "bounds": sorted(summary["bounds"], key=lambda check: check["ok"]),
-    }
-    left_out = {name: max(0, len(kept[name]) - most) for name in kept}
-    short = {name: kept[name][:most] for name in kept if left_out[name]}
-    return {**summary, **short, "left_out": left_out}
+    short: dict[str, Any] = {}
+    left_out = {}
+    orders = {"slices": lambda x: -x["examples"], "bounds": lambda x: x["ok"]}
+    for name, order in orders.items():
+        if len(whole := summary.get(name, ())) > most:
+            short[name] = sorted(whole, key=order)[:most]
+            left_out[name] = len(whole) - most
+    return {**summary, **short, "left_out": left_out} if short else dict(summary)
 
 
 def faults(summary: Mapping[str, Any]) -> list[str]:
