@@ -158,7 +158,7 @@ class _Transformer:
         self._needed = sorted(graph.raw_features_of(graph.outputs))
         self._adapter = raw.reader(self._raw_schema, self._needed).TensorAdapter()
         self._apply = tf.function(
-            graph.layer,
+            lambda rows: graph.apply(rows, graph.outputs),
             input_signature=[self._adapter.TypeSpecs()],
             autograph=False,
         ).get_concrete_function()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+from tensorflow_transform import tf2_utils
 
 from strategos.components.transformed import feature_ids
 from strategos.components.transformed.feature_ids import FeatureIds
@@ -20,18 +20,18 @@ class TransformGraph:
       output: TFT's view of the graph's folder.
 
     Attributes:
-      layer: TFT's layer; a SavedModel that uses the graph must track it.
+      loaded: The tables of the graph; a SavedModel that uses them must track it.
       raw_spec: `tf.io` spec of each raw feature.
       outputs: Names of the transformed features, including the label.
     """
 
     def __init__(self, output: tft.TFTransformOutput):
-        with _full_precision():  # or mixed precision casts raw floats for the layer
-            self.layer = output.transform_features_layer()
         self.raw_spec: dict[str, Any] = output.raw_feature_spec()
         self.outputs = sorted(output.transformed_feature_spec())
-        self._loaded = tf.saved_model.load(output.transform_savedmodel_dir)
-        self._sources = _sources(self._loaded.transform_fn)
+        self.loaded = tf.saved_model.load(output.transform_savedmodel_dir)
+        self._function = _function(self.loaded)
+        self._sources = _sources(self._function)
+        self._parts: dict[frozenset[str], tuple[dict[str, Any], list[Any], Any]] = {}
 
     def raw_features_of(self, names: Iterable[str]) -> set[str]:
         """The raw features that transformed features are computed from.
@@ -43,7 +43,7 @@ class TransformGraph:
 
     def ids(self) -> dict[str, FeatureIds]:
         """The meaning of each transformed feature's values, the label included."""
-        return _ids(self._loaded.transform_fn)
+        return _ids(self._function)
 
     def raw_columns_of(self, features: Iterable[str]) -> set[str]:
         """The columns of a tf.Example that raw features are parsed from.
@@ -72,8 +72,33 @@ class TransformGraph:
         Returns:
           Tensors of rank 2 or more, by name.
         """
-        transformed = self.layer(dict(raw))
-        return {name: _at_least_rank_2(transformed[name]) for name in names}
+        transformed = self.apply(raw, names)
+        return {name: _at_least_rank_2(value) for name, value in transformed.items()}
+
+    def apply(self, raw: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """As `transform`, but returns tensors of the rank that the graph gives them.
+
+        Only the part of the graph that computes `names` runs, so that a graph of all
+        columns costs a model of some columns nothing.
+
+        Args:
+          raw: Tensors by raw feature.
+          names: Transformed features to return.
+        """
+        wanted = frozenset(names)
+        if lacking := self.raw_features_of(wanted) - raw.keys():
+            raise KeyError(*sorted(lacking))
+        if wanted not in self._parts:
+            self._parts[wanted] = _part(self._function, wanted)
+        placeholders, outputs, part = self._parts[wanted]
+        missing = placeholders.keys() - raw.keys()
+        inputs = {**raw, **_stand_ins(placeholders, missing, raw)}
+        fed = [inputs[name] for name in placeholders]
+        transformed = part(*tf.nest.flatten(fed, expand_composites=True))
+        flat = tf.nest.flatten(transformed, expand_composites=True)
+        for tensor, original in zip(flat, outputs, strict=True):
+            tensor.set_shape(original.shape)  # which a part of a graph forgets
+        return transformed
 
 
 def ids_of(output: tft.TFTransformOutput) -> dict[str, FeatureIds]:
@@ -82,7 +107,7 @@ def ids_of(output: tft.TFTransformOutput) -> dict[str, FeatureIds]:
       output: TFT's view of the graph's folder.
     """
     loaded = tf.saved_model.load(output.transform_savedmodel_dir)
-    return _ids(loaded.transform_fn)
+    return _ids(_function(loaded))
 
 
 def raw_schema_file(folder: str) -> str:
@@ -96,26 +121,63 @@ def raw_schema_file(folder: str) -> str:
     return f"{folder}/{tft.TFTransformOutput.RAW_METADATA_DIR}/schema.pbtxt"
 
 
-@contextlib.contextmanager
-def _full_precision() -> Iterator[None]:
-    """Layers made in the block do not cast inputs by a policy of mixed precision."""
-    policy = tf.keras.mixed_precision.global_policy()
-    tf.keras.mixed_precision.set_global_policy("float32")
-    try:
-        yield
-    finally:
-        tf.keras.mixed_precision.set_global_policy(policy)
-
-
 def _at_least_rank_2(value: Any) -> Any:
     if isinstance(value, tf.Tensor) and value.shape.rank == 1:
         return value[:, tf.newaxis]
     return value
 
 
-def _sources(transform_fn: Any) -> dict[str, set[str]]:
+def _function(loaded: Any) -> Any:
+    """The concrete function of a loaded graph."""
+    function = loaded.transform_fn
+    return getattr(function, "concrete_functions", [function])[0]
+
+
+def _part(
+    function: Any, names: frozenset[str]
+) -> tuple[dict[str, Any], list[tf.Tensor], Any]:
+    """The part of a transform function that computes some features.
+
+    A function waits for all its operations with side effects, such as look-ups and
+    assertions: the part has these, too, with their raw features.
+
+    Returns:
+      The placeholders that the part is fed, by raw feature; the tensors of its results
+      in the whole graph; and the part.
+    """
+    graph, specs = function.graph, function.structured_input_signature[0][0]
+    count = len(tf.nest.flatten(specs, expand_composites=True))  # then the captured
+    placeholders, outputs = (
+        tf.nest.pack_sequence_as(structure, tensors, expand_composites=True)
+        for structure, tensors in (
+            (specs, graph.inputs[:count]),
+            (graph.structured_outputs, graph.outputs),
+        )
+    )
+    fetched = {name: outputs[name] for name in sorted(names)}
+    tensors = tf.nest.flatten(fetched, expand_composites=True)
+    above = ancestors(*(tensor.op for tensor in tensors), waiting=True)
+    fed = {
+        name: value
+        for name, value in placeholders.items()
+        if any(x.op in above for x in tf.nest.flatten(value, expand_composites=True))
+    }
+    return fed, tensors, _whole(graph).prune(list(fed.values()), fetched)
+
+
+def _stand_ins(
+    placeholders: Mapping[str, Any], missing: set[str], raw: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Values for raw features that no wanted feature is computed from."""
+    if not missing:
+        return {}
+    given = next(iter(raw.values()), None)
+    rows = 1 if given is None else tf.shape(given)[0]
+    return tf2_utils.supply_missing_inputs(placeholders, rows, missing)
+
+
+def _sources(function: Any) -> dict[str, set[str]]:
     """The raw features that each transformed feature depends on."""
-    function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
     graph, raw_of = function.graph, _raw_features(function)
     sources: dict[str, set[str]] = {}
     names = _flat_names(graph.structured_outputs)
@@ -126,9 +188,8 @@ def _sources(transform_fn: Any) -> dict[str, set[str]]:
     return sources
 
 
-def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
+def _ids(function: Any) -> dict[str, FeatureIds]:
     """The meaning of each transformed feature's values."""
-    function = getattr(transform_fn, "concrete_functions", [transform_fn])[0]
     graph = function.graph
     digests = feature_ids.Digests(graph, _raw_features(function))
     prune = _pruning(graph)
@@ -150,11 +211,9 @@ def _ids(transform_fn: Any) -> dict[str, FeatureIds]:
 
 def _pruning(graph: Any) -> feature_ids.Prune:
     """A function that cuts parts out of a graph."""
-    from tensorflow.python.eager import wrap_function
     from tensorflow.python.ops.op_selector import UnliftableError
 
-    holder = wrap_function.VariableHolder()
-    whole = wrap_function.WrappedFunction(graph, variable_holder=holder)
+    whole = _whole(graph)
 
     def prune(fed: Sequence[tf.Tensor], fetched: Sequence[tf.Tensor]) -> Any:
         try:
@@ -164,6 +223,13 @@ def _pruning(graph: Any) -> feature_ids.Prune:
             raise ValueError(str(error)) from error
 
     return prune
+
+
+def _whole(graph: Any) -> Any:
+    from tensorflow.python.eager import wrap_function
+
+    holder = wrap_function.VariableHolder(share_variables=True)
+    return wrap_function.WrappedFunction(graph, variable_holder=holder)
 
 
 def _raw_features(function: Any) -> dict[str, str]:
@@ -182,11 +248,18 @@ def _flat_names(structure: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def ancestors(op: tf.Operation) -> set[tf.Operation]:
-    """An operation, and all operations that it is computed from."""
-    seen, todo = {op}, [op]
+def ancestors(*ops: tf.Operation, waiting: bool = False) -> set[tf.Operation]:
+    """Operations, and all operations that they are computed from.
+
+    Args:
+      ops: The operations.
+      waiting: Whether to include the operations that these wait for.
+    """
+    seen, todo = set(ops), list(ops)
     while todo:
-        new = {tensor.op for tensor in todo.pop().inputs} - seen
+        op = todo.pop()
+        above = {tensor.op for tensor in op.inputs}
+        new = (above | set(op.control_inputs) if waiting else above) - seen
         seen |= new
         todo.extend(new)
     return seen

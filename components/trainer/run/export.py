@@ -66,7 +66,7 @@ def export(
     signatures = servable.signatures()
     archive = tf.keras.export.ExportArchive()  # of Keras 3 models too
     archive.track(model)
-    archive.track(graph.layer)
+    archive.track(graph.loaded)
     for name, function in signatures.items():
         archive.add_endpoint(name, function)
     archive.write_out(folder)
