@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from strategos.components.records.write import Written, attempt, unpublished
 
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 << 20
+_FILE_BYTES = 64 << 20
 _READ_BYTES = 32 << 20
 
 _LARGE = {
@@ -58,9 +60,11 @@ def compact(batch: pa.RecordBatch, lists: Collection[str]) -> pa.RecordBatch:
 
 
 class ColumnWriter:
-    """Writes columns to one file, compressed by LZ4, in batches of thousands of rows.
+    """Writes columns to files, compressed by LZ4, in batches of thousands of rows.
 
-    The file stays in `unpublished` until `publish`, like the files of `ShardWriter`.
+    A file is full at 64 MiB before compression, so the rows of an input that cannot
+    be cut, e.g. one `.gz`, are several shards for later nodes. The files stay in
+    `unpublished` until `publish`, like those of `ShardWriter`.
 
     Args:
       artifact: URI of the artifact.
@@ -68,7 +72,10 @@ class ColumnWriter:
     """
 
     def __init__(self, artifact: str, shard: int):
-        self._path = os.path.join(unpublished(artifact), attempt(shard))
+        self._folder = unpublished(artifact)
+        self._name = attempt(shard)
+        self._files: list[str] = []
+        self._bytes = 0
         self._opened = contextlib.ExitStack()
         self._file: streams.File | None = None
         self._stream: pa.RecordBatchStreamWriter | None = None
@@ -92,14 +99,10 @@ class ColumnWriter:
             self._flush()
 
     def close(self) -> Written:
-        """Ends the file and returns its name and number of rows."""
+        """Ends the last file and returns the files' names and number of rows."""
         self._flush()
-        if self._file is None or self._stream is None:
-            return Written()
-        self._stream.close()
-        self._file.write_sums()
-        self._opened.close()
-        return Written((os.path.basename(self._path),), self._rows)
+        self._end()
+        return Written(tuple(self._files), self._rows)
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -108,12 +111,28 @@ class ColumnWriter:
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
         if self._file is None or self._stream is None:
-            opened = self._opened.enter_context(storage.create(self._path))
-            self._file = streams.File(opened, table.schema)
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            self._stream = pa.ipc.new_stream(self._file, table.schema, options=options)
+            self._file, self._stream = self._begin(table.schema)
         self._stream.write_table(table)
         self._file.end_batch()
+        self._bytes += table.nbytes
+        if self._bytes >= _FILE_BYTES:
+            self._end()
+
+    def _begin(self, schema: pa.Schema) -> tuple[streams.File, Any]:
+        self._files.append(f"{self._name}-{len(self._files):05}")
+        path = os.path.join(self._folder, self._files[-1])
+        file = streams.File(self._opened.enter_context(storage.create(path)), schema)
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._bytes = 0
+        return file, pa.ipc.new_stream(file, schema, options=options)
+
+    def _end(self) -> None:
+        if self._file is None or self._stream is None:
+            return
+        self._stream.close()
+        self._file.write_sums()
+        self._opened.close()
+        self._file = self._stream = None
 
 
 def read(files: Iterable[str]) -> Iterator[pa.RecordBatch]:

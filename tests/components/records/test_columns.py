@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from strategos.components.errors import UserError
 from strategos.components.records import columns, streams
+from strategos.components.records.write import publish
 
 
 @pytest.mark.parametrize(
@@ -37,14 +38,31 @@ def test_compact_has_each_rows_value_and_null_where_it_is_missing(kind, values, 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A file of three batches: its path, and its content."""
-    writer = columns.ColumnWriter(str(tmp_path_factory.mktemp("columns")), 0)
+    folder = tmp_path_factory.mktemp("columns")
+    writer = columns.ColumnWriter(str(folder), 0)
     values = np.random.default_rng(1).normal(size=20_000).astype(np.float32)
     for start in range(0, len(values), 500):
         column = pa.array(values[start : start + 500])
         writer.write(pa.RecordBatch.from_arrays([column], ["x"]))
-    path = writer._path
-    writer.close()
-    return path, Path(path).read_bytes()
+    (name,) = writer.close().files
+    (path,) = folder.rglob(name)
+    return str(path), path.read_bytes()
+
+
+def test_rows_of_one_shard_fill_several_files_in_order(tmp_path, monkeypatch):
+    """As of a large `.gz`, which ExampleGen reads as one shard."""
+    monkeypatch.setattr(columns, "_FILE_BYTES", 100_000)
+    writer = columns.ColumnWriter(str(tmp_path), 3)
+    values = np.arange(100_000, dtype=np.float32)
+    for part in np.array_split(values, 70):
+        writer.write(pa.RecordBatch.from_arrays([pa.array(part)], ["x"]))
+    written = writer.close()
+    assert len(written.files) == 4
+    assert written.rows == len(values)
+    publish(str(tmp_path), streams.folder("train"), written, "columns", streams.SUFFIX)
+    files = columns.files(str(tmp_path), "train")
+    batches = [batch.column(0).flatten().to_numpy() for batch in columns.read(files)]
+    np.testing.assert_array_equal(np.concatenate(batches), values)
 
 
 def test_the_schema_has_a_checksum_of_its_own(written):
