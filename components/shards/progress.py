@@ -82,3 +82,18 @@ def end(rows: int) -> None:
       rows: All rows, including rows that workers on other machines have read.
     """
     events.emit("rows", rows=rows, total=rows)
+
+
+def say(message: str) -> None:
+    """Reports what goes on after all rows are read, now and then.
+
+    Args:
+      message: What goes on, with how far it is, e.g. "writing origin: 65,536 tokens".
+    """
+    global _reported
+    with _lock:
+        now = time.monotonic()
+        if now - _reported < events.PROGRESS_SECONDS:
+            return
+        _reported = now
+    events.emit("progress", message=message)

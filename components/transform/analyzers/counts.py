@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from strategos.components.shards import progress
 from strategos.components.statistics.value_counts import ranked, summed
 from strategos.components.transform.analyzers import spilled, tft_private
 from strategos.components.transform.analyzers.spilled import Bounds, Ranked
@@ -22,6 +23,7 @@ _LINES = 1 << 16  # written at a time
 
 Pairs = Sequence[tuple[Any, Any]]
 """Count, or what stands for it, and token."""
+_Columns: TypeAlias = tuple[Sequence[Any], Sequence[Any]]
 Counted: TypeAlias = pa.Table | Ranked | Pairs
 
 
@@ -227,7 +229,8 @@ def write(
       folder: Folder that gets the file.
     """
     path = f"{folder}/{operation.vocab_filename}"
-    lines = _lines(_ordered(counts, operation, reserved), operation.store_frequency)
+    ordered = _said(_columns(_ordered(counts, operation, reserved)), operation)
+    lines = _lines(ordered, operation.store_frequency)
     if operation.file_format == "text":
         with tf.io.gfile.GFile(path, "wb") as file:
             for some in lines:
@@ -263,17 +266,24 @@ def _ordered(
     return itertools.chain(((-1, token) for token in first), pairs)
 
 
-def _lines(
-    counts: pa.Table | Iterable[tuple[Any, Any]], counted: bool
-) -> Iterator[Iterable[bytes]]:
+def _lines(columns: Iterable[_Columns], counted: bool) -> Iterator[Iterable[bytes]]:
     """Yields the lines of a vocabulary, some at a time."""
-    for numbers, tokens in _columns(counts):
+    for numbers, tokens in columns:
         yield map(tft_private.line, numbers, tokens) if counted else tokens
+
+
+def _said(columns: Iterable[_Columns], operation: Any) -> Iterator[_Columns]:
+    """Yields `columns`, and reports how many tokens they had."""
+    tokens = 0
+    for some in columns:
+        yield some
+        tokens += len(some[1])
+        progress.say(f"writing {operation.vocab_filename}: {tokens:,} tokens")
 
 
 def _columns(
     counts: pa.Table | Iterable[tuple[Any, Any]],
-) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+) -> Iterator[_Columns]:
     if isinstance(counts, pa.Table):
         for start in range(0, len(counts), _LINES):
             some = counts[start : start + _LINES]

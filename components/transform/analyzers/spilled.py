@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strategos.components.shards import progress
 from strategos.components.statistics.value_counts import ranked, summed
 
 _BITS = 6
@@ -75,12 +76,13 @@ def merged(files: Sequence[str], folder: str) -> Ranked:
       files: From `spill`; at least one.
       folder: Local folder that gets the sums.
     """
-    sums = (
-        ranked(summed(pa.concat_tables(_read(file, part) for file in files)))
-        for part in range(_PARTS)
-    )
-    file = _write(sums, folder)
+    file = _write((_sums(files, part) for part in range(_PARTS)), folder)
     return Ranked([_read(file, part) for part in range(_PARTS)])
+
+
+def _sums(files: Sequence[str], part: int) -> pa.Table:
+    progress.say(f"adding up counts on disk: part {part + 1} of {_PARTS}")
+    return ranked(summed(pa.concat_tables(_read(file, part) for file in files)))
 
 
 @dataclasses.dataclass(frozen=True)

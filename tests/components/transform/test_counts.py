@@ -12,7 +12,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tensorflow_transform.analyzer_nodes import VocabularyOrderAndWrite
 
+from strategos.components import events
 from strategos.components.transform.analyzers import accumulators, counts, spilled
 
 WORDS = [b"a", b"b", b"\xc3\xa9t\xc3\xa9", b"c d", b"", b"line\nend", b"zz"]
@@ -45,7 +47,8 @@ def test_counts_are_exact_however_the_rows_are_cut(
         assert isinstance(found, spilled.Ranked) == bool(on_disk and total)
         pairs = list(counts._pairs(found))
         assert sorted(pairs) == sorted((n, token) for token, n in total.items())
-        lines = [line for some in counts._lines(found, True) for line in some]
+        columns = counts._columns(found)
+        lines = [line for some in counts._lines(columns, True) for line in some]
     assert lines == [f"{n} {token.decode()}".encode() for n, token in pairs]
 
 
@@ -74,3 +77,22 @@ def test_tokens_of_the_same_letters_are_spread_over_all_parts():
     assert counted.max() < 760
     middle = slice(9_999, 30_001)
     assert (spilled._parts(tokens[middle]) == parts[middle]).all()
+
+
+def test_adding_up_and_writing_a_large_vocabulary_are_reported(tmp_path, monkeypatch):
+    """After the last row, a vocabulary on disk takes longest."""
+    monkeypatch.setattr(events, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(spilled, "_LEAST", 0)
+    kind = accumulators.Counted(spilled.Bounds(str(tmp_path), 0))
+    state = kind.new()
+    state.add(pa.array([b"%d" % n for n in range(70_000)], pa.large_binary()))
+    events.open_sink(str(tmp_path / "events"), node="Transform")
+    try:
+        operation = VocabularyOrderAndWrite("words", False, False, "text")
+        counts.write(state.total(), operation, None, str(tmp_path))
+    finally:
+        events.open_sink(None)
+    said = (tmp_path / "events").read_text()
+    assert "adding up counts on disk: part 64 of 64" in said
+    assert "writing words: 65,536 tokens" in said
+    assert "writing words: 70,000 tokens" in said
