@@ -7,11 +7,13 @@ the call. The innermost message is the helpful one.
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from strategos.components.errors import first_line
-from strategos.components.wording import nearest
+from strategos.components.wording import did_you_mean
 
 _QUOTED_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in .*\n.*\n', re.MULTILINE)
 _LAYER_REMARK = re.compile(r"Exception encountered when calling [^\n]*\n+")
@@ -20,6 +22,11 @@ _GRAPH_REMARK = re.compile(
     re.MULTILINE,
 )
 _EAGER_REMARK = re.compile(r" You can attempt the following resolutions[\s\S]*")
+_SCOPE_REMARK = re.compile(r"\. Please ensure you are using a `keras\.utils[\s\S]*")
+_UNKNOWN = re.compile(
+    r"(?:Unknown|Could not interpret) (optimizer|loss|activation|initializer|metric|"
+    r"regularizer)(?: function)?(?: identifier)?:? '?([\w.]+)"
+)
 _ARGUMENTS_REMARK = re.compile(r"\n\s*Call arguments received by [\s\S]*")
 
 
@@ -42,19 +49,45 @@ def explain(error: BaseException, folder: str) -> str:
     kind = type(error).__name__
     if not text.startswith(f"{kind}: "):
         text = f"{kind}: {text}" if text else kind
-    text = "\n".join(line.strip() for line in text.splitlines()) + _meant(error)
+    text = _SCOPE_REMARK.sub(".", text)
+    text = "\n".join(line.strip() for line in text.splitlines())
+    text += _meant(error, text)
     where = location(error, folder)
     return f"{where}: {text}" if where else text
 
 
-def _meant(error: BaseException) -> str:
-    """A sentence with the nearest name of an unknown attribute; "" if none is near."""
-    # Some libraries raise one without the name or the object.
-    name = getattr(error, "name", None) if isinstance(error, AttributeError) else None
-    if not name or (owner := getattr(error, "obj", None)) is None:
+def _meant(error: BaseException, text: str) -> str:
+    """A question for the nearest of the names that exist; "" if none is near.
+
+    Args:
+      error: An unknown attribute, or an unknown name of something of Keras'.
+      text: The message of the error.
+    """
+    if isinstance(error, AttributeError):
+        # Some libraries raise one without the name or the object.
+        name, owner = getattr(error, "name", None), getattr(error, "obj", None)
+    else:
+        name, owner = _unknown_to_keras(text)
+    if not name or owner is None:
         return ""
-    near = nearest(name, (each for each in dir(owner) if each[0] != "_"))
-    return f". Did you mean `{near}`?" if near else ""
+    question = did_you_mean(name, (each for each in dir(owner) if each[0] != "_"))
+    return f"{'' if text.endswith('.') else '.'} {question}" if question else ""
+
+
+def _unknown_to_keras(text: str) -> tuple[str, Any]:
+    """The name that Keras does not know, and the module that has such names.
+
+    Returns:
+      "" and None if the message is another one.
+    """
+    match = _UNKNOWN.search(text)
+    if match is None:
+        return "", None
+    kind, name = match.groups()
+    kind = f"{kind}es" if kind == "loss" else f"{kind}s"
+    # tf-keras writes names in quotes; Keras 3 does not.
+    keras = "tf_keras" if f"'{name}'" in text else "keras"
+    return name, sys.modules.get(f"{keras}.{kind}")
 
 
 def operation_error(message: str) -> str:

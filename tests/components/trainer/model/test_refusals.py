@@ -27,6 +27,18 @@ from strategos.components.trainer.spec import Settings
             r"no attribute 'vocab_size'\. Did you mean `vocabulary_size`\?",
         ),
         (
+            "from tensorflow import keras\n"
+            "def build_model(context):\n    keras.Sequential().compile('adamm')\n",
+            {},
+            r"broken.py:3: .* Unknown optimizer: 'adamm'\. Did you mean `Adam`\?",
+        ),
+        (
+            "import keras\n"
+            "def build_model(context):\n    keras.layers.Dense(1, 'rellu')\n",
+            {},
+            r"broken.py:3: .*function identifier: rellu\. Did you mean `relu`\?",
+        ),
+        (
             "def build_model(context):\n    raise SystemExit(3)\n",
             {},
             r"`build_model` fails: .*/broken.py:2: SystemExit: 3",
