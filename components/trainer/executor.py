@@ -25,7 +25,7 @@ from strategos.components.records import counts, splits
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.schema_file import read_schema
 from strategos.components.trainer import finished, launchers
-from strategos.components.trainer.launchers import input_files
+from strategos.components.trainer.launchers.jobs import input_files
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import CHECKPOINT_MARK, Settings, WorkerSpec
 from strategos.components.user_code import modules, workload_paths

@@ -108,7 +108,7 @@ ELSEWHERE = {
         "examples/digits/onehot.yaml",
     ],
     ("runs until Ctrl-C", "tests/e2e/small/test_dev.py", 'small.command("dev"'): [
-        "strategos dev pipeline.yaml"
+        *("strategos dev pipeline.yaml", f"strategos dev {_FLIGHTS}"),
     ],
     ("no process stays in tests", _PREDICT, '"/v1/models/flights:predict"'): [
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights",

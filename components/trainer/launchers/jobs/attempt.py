@@ -39,7 +39,7 @@ from strategos.components.trainer.distribution.environment import ClusterSpec, T
 from strategos.components.trainer.distribution.strategy import Choice, processes
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import Rendezvous
-from strategos.components.trainer.launchers import input_files
+from strategos.components.trainer.launchers.jobs import input_files
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 
