@@ -21,6 +21,7 @@ _GRAPH_REMARK = re.compile(
     r"^(?:Graph execution error:|Detected at node |<stack traces|\s*File \").*$",
     re.MULTILINE,
 )
+_FUNCTION_REMARK = re.compile(r"\{\{function_node [^}]*\}\} ?")
 _EAGER_REMARK = re.compile(r" You can attempt the following resolutions[\s\S]*")
 _SCOPE_REMARK = re.compile(r"\. Please ensure you are using a `keras\.utils[\s\S]*")
 _UNKNOWN = re.compile(
@@ -96,7 +97,8 @@ def operation_error(message: str) -> str:
     Args:
       message: Message of a `tf.errors.OpError`.
     """
-    reason = _GRAPH_REMARK.sub("", message.partition("[[{{node")[0]).strip()
+    reason = _FUNCTION_REMARK.sub("", message.partition("[[{{node")[0])
+    reason = _GRAPH_REMARK.sub("", reason).strip()
     return first_line(reason or message)
 
 

@@ -5,7 +5,11 @@ import sys
 
 import pytest
 
-from strategos.components.user_code.user_errors import explain, location
+from strategos.components.user_code.user_errors import (
+    explain,
+    location,
+    operation_error,
+)
 
 COMPILED_BY_AUTOGRAPH = """in user code:
 
@@ -90,3 +94,11 @@ def test_the_reason_of_an_error_in_a_graph_comes_first():
     assert explain(raised.value, "/elsewhere").startswith(
         "InvalidArgumentError: Received a label value of -1 which is outside the valid"
     )
+
+
+def test_an_operation_s_error_does_not_name_a_function_of_tensorflow():
+    message = (
+        "{{function_node __inference_<lambda>_113}} not a ratio : Tensor had Inf values"
+        "\n\t [[{{node CheckNumerics}}]] [Op:__inference_<lambda>_113]"
+    )
+    assert operation_error(message) == "not a ratio : Tensor had Inf values"
