@@ -267,8 +267,7 @@ def _add_seeing(commands: _Commands, shared: argparse.ArgumentParser) -> None:
     runs.add_argument(
         "--slices",
         action="store_true",
-        help="`show --json` with all slices and bounds of the evaluation, not only the "
-        "100 largest slices, and 100 bounds, those that fail first",
+        help="all slices and bounds in `show --json`, not 100 of each",
     )
     lineage = commands.add_parser(
         "lineage", parents=[shared, place], help="show what a model was made from"

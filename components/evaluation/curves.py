@@ -140,7 +140,7 @@ class Curves:
         """
         for code, _, *counts in self._parts:
             starts = np.searchsorted(code, code[::_BLOCK])
-            for each in np.split(np.arange(len(code)), np.unique(starts)):
+            for each in np.split(np.arange(len(code)), np.unique(starts)[1:]):
                 yield code[each][::-1], *(count[each][::-1] for count in counts)
 
     def _append(self, *parts: tuple[np.ndarray, ...]) -> None:

@@ -74,14 +74,17 @@ def _rows(
 ) -> Iterator[metrics_for_slice_pb2.MetricsForSlice]:
     """The metrics of each slice, as `tfma.writers.convert_slice_metrics_to_proto`.
 
-    All slices have the same metrics in the same order. One message serves them all,
-    each until the next: TFMA's own function takes four times as long.
+    One message serves all slices, each until the next, as nearly all have the same
+    metrics in the same order: TFMA's own function takes four times as long.
     """
     row, names = metrics_for_slice_pb2.MetricsForSlice(), _names(config)
+    keys: list[tuple[str, str, bool]] = []
     for piece in slices:
         metrics = _metrics(piece, *names)
-        if not row.metric_keys_and_values:
-            for name, model, is_diff in metrics:
+        if keys != list(metrics):
+            keys = list(metrics)
+            del row.metric_keys_and_values[:]
+            for name, model, is_diff in keys:
                 key = tfma.metrics.MetricKey(name, model_name=model, is_diff=is_diff)
                 row.metric_keys_and_values.add(key=key.to_proto())
         row.slice_key.CopyFrom(tfma.slicer.serialize_slice_key(_slice_key(piece)))
