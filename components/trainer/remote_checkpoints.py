@@ -1,6 +1,6 @@
-"""Checkpoints in an object store that TensorFlow cannot open: folders that are copied.
+"""Checkpoints as files and objects, for processes that import no TensorFlow.
 
-Imports neither TensorFlow nor TFX.
+In an object store that TensorFlow cannot open, checkpoints are copied folders.
 """
 
 from __future__ import annotations
@@ -8,7 +8,21 @@ from __future__ import annotations
 import posixpath
 
 from strategos.components.files import storage
+from strategos.components.files.places import Place
 from strategos.components.trainer.spec import CHECKPOINT_MARK
+
+
+def newest(folder: Place) -> int:
+    """The step of the newest checkpoint, complete or not; 0 if there is none.
+
+    Args:
+      folder: The folder of a training's checkpoints.
+
+    Raises:
+      OSError: The store does not answer, or rejects the request.
+    """
+    names = (each.name for each in folder.glob("step-*"))
+    return max((int(name.removeprefix("step-")) for name in names), default=0)
 
 
 def complete(url: str) -> set[str]:

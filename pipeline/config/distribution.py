@@ -191,7 +191,8 @@ class Distribution(Section):
     )
     max_restarts: NotNegative = Field(
         Operation.max_restarts,
-        description="Number of times that one run restarts a failed training.",
+        description="Number of times in a row that one run restarts a failed training "
+        "which has got no further since the last failure.",
     )
     bandwidth: Rate | None = Field(
         None,

@@ -165,7 +165,8 @@ class Checkpoint(Section):
 
     every: Interval = Field(
         Operation.checkpoint_every,
-        description="Interval between checkpoints, in time or steps.",
+        description="Interval between checkpoints, in time or steps. `auto`: chosen "
+        "from the time that a checkpoint takes and the interruptions so far.",
     )
     keep: Positive = Field(
         Operation.checkpoint_keep, description="Number of newest checkpoints that stay."

@@ -160,6 +160,8 @@ def _is_filling(value: Any) -> Any:
 
 def _in_a_century(text: str) -> str:
     """Rejects durations that overflow a timer, and larger numbers of steps."""
+    if text == "auto":
+        return text
     ((number, unit),) = re.findall("^([0-9]+) ?([a-z]+)$", text)
     limit = _CENTURY // _SECONDS[unit] if unit in _SECONDS else LARGEST
     if len(number) > len(str(limit)) or int(number) > limit:
@@ -350,8 +352,8 @@ Rate = Annotated[
 ]
 Interval = Annotated[
     str,
-    StringConstraints(pattern=r"^([1-9][0-9]*[smh]|[1-9][0-9]* steps?)$"),
-    Allowed("a duration such as 30s or 5m, or a number of steps such as 200 steps"),
+    StringConstraints(pattern=r"^(auto|[1-9][0-9]*[smh]|[1-9][0-9]* steps?)$"),
+    Allowed("a duration such as 30s or 5m, a number of steps such as 200 steps, auto"),
     AfterValidator(_in_a_century),
 ]
 Metric = Annotated[
@@ -385,4 +387,4 @@ def interval(text: str) -> str:
     """Normalizes an `Interval`: `5m` to `300s`, `1 step` to `1 steps`."""
     if "step" in text:
         return f"{text.split()[0]} steps"
-    return f"{seconds(text)}s"
+    return text if text == "auto" else f"{seconds(text)}s"

@@ -8,6 +8,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.gang.watchdog import AttemptFailedError, log
+from strategos.components.wording import counted
 from strategos.components.worker_process import WorkerError
 
 
@@ -16,7 +17,7 @@ class Decision:
     """The decision after a failed attempt: a restart, or the error that ends training.
 
     Attributes:
-      failures: Failures that count, with this one.
+      failures: Failures that count since the last progress, with this one.
       number: Number of the restart for log lines, e.g. "1 of 3" or "not counted".
       error: The error that ends the training.
     """
@@ -30,6 +31,9 @@ class Decision:
 class RestartPolicy:
     """Restarts a gang where that helps.
 
+    A training that gets further with each restart may be restarted as often as machines
+    fail; restarts in a row that repeat the same steps are limited.
+
     Attributes:
       limit: `trainer.distribution.max_restarts`.
     """
@@ -37,13 +41,19 @@ class RestartPolicy:
     limit: int
 
     def decide(
-        self, failed: AttemptFailedError, failures: int, *, joining: bool = False
+        self,
+        failed: AttemptFailedError,
+        failures: int,
+        *,
+        furthest: int = 0,
+        joining: bool = False,
     ) -> Decision:
         """Decides between a restart and an error after a failed attempt.
 
         Args:
           failed: The failed attempt.
           failures: Earlier failures that count.
+          furthest: The furthest step that any earlier attempt is known to have done.
           joining: Whether the gang has not yet joined again since the last failure:
             then it starts once more, and this failure does not count.
         """
@@ -51,18 +61,19 @@ class RestartPolicy:
             return Decision(failures, error=failed.failure.error)
         if joining:
             return Decision(failures, "once more")
-        failures += failed.counts
+        failures = failed.counts + (failures if failed.step <= furthest else 0)
         if failures > self.limit:
             return Decision(failures, error=self._exhausted(failed.failure))
-        counted = f"{failures} of {self.limit}"
-        return Decision(failures, counted if failed.counts else "not counted")
+        number = f"{failures} of {self.limit}" if failed.counts else "not counted"
+        return Decision(failures, number)
 
     def _exhausted(self, failure: Failure) -> Exception:
         """The error for a gang that failed after its last restart."""
         setting = "trainer.distribution.max_restarts"
         tried = f"{setting} allows no restart."
         if self.limit:
-            tried = f"The gang was restarted {self.limit} times ({setting})."
+            times = counted(self.limit, "time")
+            tried = f"The gang was restarted {times} without progress ({setting})."
         if isinstance(failure.error, UserError):
             remedy = " ".join(filter(None, (failure.error.remedy, tried)))
             return failure.error.but(remedy=remedy)
@@ -81,7 +92,7 @@ class Restarts:
     """
 
     def __init__(self, limit: int):
-        self._policy, self._failures = RestartPolicy(limit), 0
+        self._policy, self._failures, self._furthest = RestartPolicy(limit), 0, 0
 
     def after(self, failed: AttemptFailedError, *, joining: bool = False) -> None:
         """Reports that another attempt follows, in the log and in the live view.
@@ -93,8 +104,11 @@ class Restarts:
         Raises:
           Exception: No other attempt follows.
         """
-        decision = self._policy.decide(failed, self._failures, joining=joining)
+        decision = self._policy.decide(
+            failed, self._failures, furthest=self._furthest, joining=joining
+        )
         self._failures = decision.failures
+        self._furthest = max(self._furthest, failed.step)
         if decision.error:
             raise decision.error from None
         error = failed.failure.error

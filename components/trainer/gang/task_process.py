@@ -145,6 +145,7 @@ class TaskProcess:
     Attributes:
       joined: Whether the task has reported anything yet.
       stepped: Whether the task has finished a training step.
+      step: The last training step that the task reported.
       last_report: When the task last reported, by the monotonic clock.
       answer: Result of `work`, once it has returned.
       failure: The failure of the task, if it has failed.
@@ -164,6 +165,7 @@ class TaskProcess:
         self.name = name
         self._alone = alone
         self.joined = self.stepped = self.preempted = self.ended = False
+        self.step = 0
         self.last_report = time.monotonic()
         self.answer: dict[str, Any] | None = None
         self.failure: Failure | None = None
@@ -212,6 +214,7 @@ class TaskProcess:
             report = json.loads(line)
             self.last_report, self.joined = time.monotonic(), True
             self.stepped |= "step" in report
+            self.step = report.get("step", self.step)
             self.preempted |= "preempted" in report
             if "done" in report:
                 self.answer = report["done"]

@@ -33,7 +33,7 @@ class Limits:
     Attributes:
       start_timeout: Time from the start to the first step of each task.
       stall_timeout: Time without a report, after the first step.
-      max_restarts: Number of times that a failed gang is started again.
+      max_restarts: Number of restarts in a row without progress.
       save: Time from SIGTERM to the end, for saving a checkpoint.
       farewell: Time for the other tasks to end after the chief is done.
       echo: Time for the original failure to be reported, when a failure looks like its
@@ -61,12 +61,14 @@ class AttemptFailedError(Exception):
     Attributes:
       failure: The first failure of a task.
       stepped: Whether any training task had finished a step.
+      step: Steps of the training that are known to be done, over all attempts.
     """
 
-    def __init__(self, failure: Failure, *, stepped: bool):
+    def __init__(self, failure: Failure, *, stepped: bool, step: int = 0):
         super().__init__(f"{failure.task} {failure.what}")
         self.failure = failure
         self.stepped = stepped
+        self.step = step
 
     @property
     def counts(self) -> bool:
@@ -191,7 +193,10 @@ class Watch:
     def _fail(self, failure: Failure) -> NoReturn:
         # Tasks that only serve report no steps: their chief is on another host.
         stepped = any(task.stepped for task in self._training)
-        raise AttemptFailedError(failure, stepped=stepped or not self._training)
+        step = max((task.step for task in self._training), default=0)
+        raise AttemptFailedError(
+            failure, stepped=stepped or not self._training, step=step
+        )
 
     def _forward_preemption(self) -> None:
         """Forwards SIGTERM from a task that only serves to the chief, which saves."""

@@ -19,7 +19,9 @@ from typing import Any
 
 from strategos.components import events, worker_process
 from strategos.components.errors import UserError, required
+from strategos.components.files import places
 from strategos.components.processes import Grace
+from strategos.components.trainer import remote_checkpoints
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.restarts import Restarts
@@ -106,6 +108,7 @@ class Run:
     ):
         self._operation = operation
         self._rejoin = rejoin
+        self._checkpoints = places.at(spec.checkpoint_dir)
         self._shared = rendezvous.Rendezvous(folder)
         self._call = {
             "spec": spec.to_json(),
@@ -318,7 +321,10 @@ class Run:
             self._broken = now
         again = failure.echo and not stepped and self._generation > 0
         joining = again and now - self._broken < self._operation.start_timeout
-        failed = watchdog.AttemptFailedError(failure, stepped=stepped)
+        step = 0
+        with contextlib.suppress(OSError):  # of a store that does not answer now
+            step = remote_checkpoints.newest(self._checkpoints)
+        failed = watchdog.AttemptFailedError(failure, stepped=stepped, step=step)
         self._restarts.after(failed, joining=joining)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import random
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop.cadence import Cadence, Experience
 from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.state import saved_weights, stored_variables
@@ -28,43 +28,6 @@ from strategos.components.trainer.model.replicas import local_values
 from strategos.components.wording import abridged, quoted
 
 _LOOK_SECONDS = 0.5
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-
-
-@dataclasses.dataclass(frozen=True)
-class Cadence:
-    """The interval between two checkpoints, in seconds or in steps.
-
-    Attributes:
-      seconds: Seconds between two checkpoints; None if `steps` is set.
-      steps: Steps between two checkpoints; None if `seconds` is set.
-    """
-
-    seconds: float | None = None
-    steps: int | None = None
-
-    @classmethod
-    def of(cls, text: str) -> Cadence:
-        """Parses `trainer.checkpoint.every`.
-
-        Args:
-          text: A duration or number of steps, e.g. `30s`, `5m`, `1h`, `1 step` or
-            `200 steps`.
-        """
-        number, _, of_steps = text.partition(" ")
-        if of_steps:
-            return cls(steps=int(number))
-        return cls(seconds=float(text[:-1]) * _UNITS[text[-1]])
-
-    def is_due(self, steps: int, seconds: float) -> bool:
-        """Whether a checkpoint is due, given steps and seconds since the last one."""
-        if self.steps:
-            return steps >= self.steps
-        return seconds >= required(self.seconds)
-
-    def steps_left(self, steps: int) -> float:
-        """Steps until a checkpoint is due, given steps since the last; inf for time."""
-        return self.steps - steps if self.steps else math.inf
 
 
 class Keeper(TensorCallback):
@@ -103,7 +66,8 @@ class Keeper(TensorCallback):
         self._counted_before = ""  # prefix of totals that the first step adds to
         self._structure: structure.Structure | None = None
         self._variables: list[list[Any]] = []
-        self._saved = self._looked = (time.monotonic(), position.step)
+        self._experience, self._began = Experience(), time.monotonic()
+        self._saved = self._looked = (self._began, position.step)
         self._next_look = position.step
 
     def restore(self, model: tf.keras.Model) -> None:
@@ -137,6 +101,8 @@ class Keeper(TensorCallback):
         self._restore_part(model, "model")
         self._position.step = self._next_look = checkpoint.step
         _set_random_state(checkpoint.state["random"])
+        self._experience = Experience.resumed(checkpoint.state.get("experience", {}))
+        self._cadence = self._cadence.after(self._experience)
         logging.info("resuming at step %d from %s", checkpoint.step, checkpoint.place)
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {checkpoint.step:,}")
@@ -286,6 +252,10 @@ class Keeper(TensorCallback):
 
     def _save(self, step: int) -> None:
         heartbeat.current().alive()
+        begun = time.monotonic()
+        seconds = self._experience.seconds + begun - self._began
+        self._experience = dataclasses.replace(self._experience, seconds=seconds)
+        self._began = begun
         if keras3.is_model(self.model):
             local_values.average(self.model)
         plain, arrays = required(self._state).take()
@@ -296,10 +266,16 @@ class Keeper(TensorCallback):
             "variables": self._variables,
             "structure": self._structure,
             "random": _random_state(),
+            "experience": dataclasses.asdict(self._experience),
         }
         parts = {"model": self.model, "metrics": _Metrics(self.model)}
         self._store.save(step, parts, state, arrays)
-        self._saved = (time.monotonic(), step)
+        now = time.monotonic()
+        self._saved = (now, step)
+        self._experience = dataclasses.replace(
+            self._experience, save_seconds=now - begun
+        )
+        self._cadence = self._cadence.after(self._experience)
 
 
 class _Metrics(tf.Module):

@@ -19,7 +19,8 @@ from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit
 from strategos.components.trainer.loop.asynchronous import Asynchronous
-from strategos.components.trainer.loop.checkpoint_callback import Cadence, Keeper
+from strategos.components.trainer.loop.cadence import Cadence
+from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
 from strategos.components.trainer.loop.model_builder import ModelBuilder
 from strategos.components.trainer.loop.position import Position

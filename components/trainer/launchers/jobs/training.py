@@ -12,7 +12,7 @@ from strategos.components import worker_process
 from strategos.components.errors import UserError
 from strategos.components.files import places
 from strategos.components.files.places import RemotePath
-from strategos.components.trainer import finished
+from strategos.components.trainer import finished, remote_checkpoints
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.gang.restarts import Restarts
 from strategos.components.trainer.gang.task_process import Failure
@@ -79,14 +79,15 @@ class _Training:
             places.remove(self._folder)
         restarts, policy = 0, Restarts(self._operation.max_restarts)
         while True:
-            before = self._checkpoints()
+            before = self._newest()
             ending = self._ended(attempt or self._submitted())
             attempt = None
             if isinstance(ending, dict):
                 break
-            stepped = self._checkpoints() != before
-            failed = watchdog.AttemptFailedError(ending, stepped=stepped)
-            policy.after(failed)
+            step = self._newest()
+            policy.after(
+                watchdog.AttemptFailedError(ending, stepped=step != before, step=step)
+            )
             restarts += 1
         if "error" in ending:
             raise worker_process.error_of(ending["error"])
@@ -157,9 +158,8 @@ class _Training:
         remedy = "The next run resumes from the last checkpoint."
         return _insisted(use, OSError, problem, remedy)
 
-    def _checkpoints(self) -> set[str]:
-        paths = self._stored(lambda: self._folder.glob("step-*"))
-        return {path.name for path in paths}
+    def _newest(self) -> int:
+        return self._stored(lambda: remote_checkpoints.newest(self._folder))
 
     def _published(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Copies the model from the attempt's folder to its own."""

@@ -150,7 +150,7 @@ def test_what_does_not_answer_a_process_on_its_own_is_named_and_asked_again(
     events.open_sink(str(tmp_path / "events"), node="Trainer")
     try:
         with pytest.raises(
-            (UserError, WorkerError), match="(?s)503.* restarted 1 times"
+            (UserError, WorkerError), match="(?s)503.* restarted 1 time without"
         ):
             run_alone(work)
     finally:

@@ -178,6 +178,16 @@ def test_a_task_that_does_not_join_in_time_is_named():
         run(work, CHIEF, FIRST, SECOND, start_timeout=0.8, max_restarts=0)
 
 
+def test_a_gang_that_gets_further_is_restarted_more_often_than_max_restarts():
+    def work(cluster, reporter, attempt):
+        if attempt == 3:
+            return {}
+        reporter.report(step=attempt + 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert run(work, CHIEF, FIRST, max_restarts=1)["restarts"] == 3
+
+
 def test_a_hanging_task_is_noticed_dumped_and_all_start_again(capfd):
     def work(cluster, reporter, attempt):
         def hang_here():

@@ -44,6 +44,19 @@ def test_as_many_failures_as_allowed_are_restarted_and_preemptions_never_count(
         assert decision.number == number
 
 
+@given(st.lists(st.integers(0, 5)), st.integers(0, 3))
+def test_only_restarts_in_a_row_without_progress_are_limited(steps, limit):
+    furthest, in_a_row, failures, policy = 0, 0, 0, RestartPolicy(limit)
+    for step in steps:
+        failed = AttemptFailedError(
+            Failure("worker-0", "died"), stepped=True, step=step
+        )
+        decision = policy.decide(failed, failures, furthest=furthest)
+        in_a_row = 1 if step > furthest else in_a_row + 1
+        assert bool(decision.error) == (in_a_row > limit)
+        furthest, failures = max(furthest, step), decision.failures
+
+
 @pytest.mark.parametrize(("joining", "limit"), itertools.product([False, True], [0, 5]))
 def test_an_error_of_the_user_ends_the_training_as_it_is(joining, limit):
     error = UserError("no column `dep_delay`")

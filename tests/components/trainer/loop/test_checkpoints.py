@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop.cadence import Cadence
 from strategos.components.trainer.loop.callbacks import BestWeights, Hooks
-from strategos.components.trainer.loop.checkpoint_callback import Cadence, Keeper
+from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import Recorder
@@ -216,28 +214,6 @@ def test_state_changed_before_fit_sets_the_model_again_is_kept(tmp_path):
     keeper.on_epoch_end(0)
     (kept,) = store.find(5).state["callback_state"]
     assert kept["set"]["best"]["tree"] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("text", "cadence"),
-    [
-        ("30s", Cadence(seconds=30)),
-        ("5m", Cadence(seconds=300)),
-        ("1h", Cadence(seconds=3600)),
-        ("200 steps", Cadence(steps=200)),
-        ("1 step", Cadence(steps=1)),
-    ],
-)
-def test_a_cadence_is_a_time_or_a_number_of_steps(text, cadence):
-    assert Cadence.of(text) == cadence
-
-
-@given(st.integers(1, 9), st.integers(0, 20), st.floats(0, 100))
-def test_a_checkpoint_is_due_by_steps_or_by_time_never_by_both(every, steps, seconds):
-    by_steps, by_time = Cadence(steps=every), Cadence(seconds=every)
-    assert by_steps.is_due(steps, seconds) == (by_steps.steps_left(steps) <= 0)
-    assert by_time.is_due(steps, seconds) == (seconds >= every)
-    assert by_time.steps_left(steps) == math.inf
 
 
 class _OwnStep(tf.keras.Model):

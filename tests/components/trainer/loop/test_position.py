@@ -11,7 +11,8 @@ def keeper_of(tmp_path):
     import tensorflow as tf
 
     from strategos.components.trainer.gang.agreement import Agreement
-    from strategos.components.trainer.loop.checkpoint_callback import Cadence, Keeper
+    from strategos.components.trainer.loop.cadence import Cadence
+    from strategos.components.trainer.loop.checkpoint_callback import Keeper
     from strategos.components.trainer.loop.checkpoints import Checkpoints
     from strategos.components.trainer.loop.position import Position
 

@@ -16,7 +16,8 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.launchers import local
-from strategos.components.trainer.loop.checkpoint_callback import Cadence, Keeper
+from strategos.components.trainer.loop.cadence import Cadence
+from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.checkpoints import Checkpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.comparison import structure

@@ -1,0 +1,80 @@
+"""How often checkpoints are written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategos.components.trainer.loop.cadence import Cadence, Experience
+
+
+@pytest.mark.parametrize(
+    ("text", "cadence"),
+    [
+        ("30s", Cadence(seconds=30)),
+        ("5m", Cadence(seconds=300)),
+        ("1h", Cadence(seconds=3600)),
+        ("200 steps", Cadence(steps=200)),
+        ("1 step", Cadence(steps=1)),
+    ],
+)
+def test_a_cadence_is_a_time_or_a_number_of_steps(text, cadence):
+    assert Cadence.of(text) == cadence
+
+
+@given(st.integers(1, 9), st.integers(0, 20), st.floats(0, 100))
+def test_a_checkpoint_is_due_by_steps_or_by_time_never_by_both(every, steps, seconds):
+    by_steps, by_time = Cadence(steps=every), Cadence(seconds=every)
+    assert by_steps.is_due(steps, seconds) == (by_steps.steps_left(steps) <= 0)
+    assert by_time.is_due(steps, seconds) == (seconds >= every)
+    assert by_time.steps_left(steps) == math.inf
+
+
+def test_the_interval_is_chosen_from_saves_and_interruptions():
+    undisturbed = Experience(save_seconds=0.5)
+    assert undisturbed.interval() == pytest.approx(60)  # √(2 · 0.5 · 3600)
+    assert dataclasses.replace(undisturbed, seconds=4 * 3600).interval() == 120
+    killed = Experience(seconds=600, interruptions=10, save_seconds=0.3)
+    assert killed.interval() == pytest.approx(6)
+    assert Cadence.of("auto").after(killed).seconds == pytest.approx(6)
+    assert Cadence(seconds=30).after(killed) == Cadence(seconds=30)
+    assert Cadence(steps=9).after(killed) == Cadence(steps=9)
+
+
+def test_a_resumed_training_remembers_its_interruptions():
+    before = Experience(seconds=90, interruptions=2, save_seconds=0.2)
+    resumed = Experience.resumed(dataclasses.asdict(before))
+    assert resumed == dataclasses.replace(before, interruptions=3)
+    assert Experience.resumed({}).interruptions == 1  # of an earlier version
+
+
+def _lost(interval, save, between, generator):
+    """Seconds lost in a simulated day of failures at random times."""
+    lost, until, failure = 0.0, 86400.0, generator.exponential(between)
+    now, saved = 0.0, 0.0
+    while now < until:
+        due = saved + interval
+        if failure < due + save:  # before the next checkpoint is complete
+            lost += failure - saved
+            now = saved = failure
+            failure += generator.exponential(between)
+        else:
+            lost += save
+            now = saved = due + save
+    return lost
+
+
+@pytest.mark.parametrize(("save", "between"), [(0.05, 60), (0.5, 600), (2, 3600)])
+def test_no_other_interval_loses_much_less_time(save, between):
+    chosen = Experience(between, 1, save).interval()
+    lost = {
+        factor: _lost(factor * chosen, save, between, np.random.default_rng(1))
+        for factor in (0.25, 0.5, 1, 2, 4)
+    }
+    assert lost[1] < 1.05 * min(lost.values())
+    assert lost[1] < 0.75 * min(lost[0.25], lost[4])
