@@ -1,1 +1,20 @@
 """Judges the exported model on the eval split: metrics, slices, bounds, blessing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+SETTINGS = "settings"
+"""The execution property of the Evaluator, in the form of `settings_text`."""
+
+
+def settings_text(evaluator: Mapping[str, Any], label: str) -> str:
+    """The settings of an Evaluator as text.
+
+    Args:
+      evaluator: The evaluator section: task, metrics, slices, bounds.
+      label: Name of the label's feature.
+    """
+    return json.dumps({"evaluator": evaluator, "label": label}, sort_keys=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.types.system_executions import Evaluate
 
-from strategos.components.evaluator import executor
+from strategos.components.evaluator import executor, settings_text
 
 
 class EvaluatorSpec(types.ComponentSpec):
@@ -80,14 +79,13 @@ class Evaluator(base_component.BaseComponent):
           label: Name of the label's feature.
           baseline_model: Output of BaselineModel; ignored if it published no model.
         """
-        settings = {"evaluator": evaluator, "label": label}
         super().__init__(
             EvaluatorSpec(
                 examples=examples,
                 model=model,
                 baseline_model=baseline_model,
                 schema=schema,
-                settings=json.dumps(settings, sort_keys=True),
+                settings=settings_text(evaluator, label),
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),
             )

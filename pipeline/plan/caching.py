@@ -46,6 +46,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
+from strategos.components.errors import required
 from strategos.components.files import digests, storage
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
@@ -193,7 +194,8 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
 
     Contains all of Strategos' own code: compiling reads the graph, the components with
     their imports, and `config`. Contains no code of the user's Transform and Trainer,
-    except whether it is written for TFX's Trainer.
+    except whether it is written for TFX's Trainer, and no setting of the Evaluator,
+    except whether there is one: a run writes both into the compiled pipeline.
 
     Args:
       config: The effective settings.
@@ -201,7 +203,21 @@ def ir_key(config: Config, fingerprints: Fingerprints) -> str:
     """
     fn_args = modules.takes_fn_args(str(config.folder), config.trainer.module)
     settings = _compiled_settings(config) | {"takes_fn_args": fn_args}
+    settings["evaluator"] = config.evaluator is not None
     return _key_of(settings, fingerprints.in_ir())
+
+
+def evaluator_section(config: Config, fingerprints: Fingerprints) -> dict[str, Any]:
+    """The evaluator section as a property of the Evaluator.
+
+    Args:
+      config: The effective settings, with the section.
+      fingerprints: Of the metrics that are plug-ins.
+    """
+    section = required(config.evaluator).model_dump(mode="json", exclude_none=True)
+    if fingerprints.metrics:
+        section["plugins"] = fingerprints.metrics
+    return section
 
 
 def settings_key(config: Config, fingerprints: Fingerprints) -> str:

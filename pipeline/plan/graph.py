@@ -20,10 +20,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
-from strategos.components.errors import required
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.nodes import order
+from strategos.pipeline.plan import caching
 from strategos.pipeline.plan.caching import Fingerprints, stack_versions
 from strategos.pipeline.plan.user_nodes import specs
 
@@ -277,15 +277,12 @@ def _evaluation_nodes(
     from strategos.components.gate.component import EvaluationGate
 
     baseline = BaselineModel(**parameters.of(node_ids.BASELINE_MODEL))
-    settings = required(config.evaluator).model_dump(mode="json", exclude_none=True)
-    if fingerprints.metrics:
-        settings["plugins"] = fingerprints.metrics
     evaluator = Evaluator(
         examples=examples,
         model=model["trainer"].outputs["model"],
         baseline_model=baseline.outputs["model"],
         schema=schema,
-        evaluator=settings,
+        evaluator=caching.evaluator_section(config, fingerprints),
         label=config.label,
     )
     gate = EvaluationGate(

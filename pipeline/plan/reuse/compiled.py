@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strategos.components import events
+from strategos.components import evaluator, events, node_ids
 from strategos.components.files import commit
 from strategos.pipeline.plan import caching
 from strategos.pipeline.plan.plan import Plan
@@ -72,6 +72,7 @@ def read(
         logging.info("Using the compiled pipeline %s.", path)
     ir = pipeline_pb2.Pipeline.FromString(path.read_bytes())
     _narrow(ir)
+    _write_evaluator(ir, config, fingerprints)
     return ir, fingerprints, path
 
 
@@ -114,6 +115,17 @@ def _narrow(ir: Any) -> None:
                 queries = {each.type.name: each for each in channel.context_queries}
                 if {"pipeline", "node"} <= queries.keys():
                     channel.context_queries.remove(queries["pipeline"])
+
+
+def _write_evaluator(
+    ir: Any, config: Config, fingerprints: caching.Fingerprints
+) -> None:
+    """Writes the Evaluator's settings; those of the run that compiled are there."""
+    for node in (each.pipeline_node for each in ir.nodes):
+        if config.evaluator and node.node_info.id == node_ids.EVALUATOR:
+            section = caching.evaluator_section(config, fingerprints)
+            value = node.parameters.parameters[evaluator.SETTINGS].field_value
+            value.string_value = evaluator.settings_text(section, config.label)
 
 
 def _path(config: Config, fingerprints: caching.Fingerprints) -> Path:

@@ -38,6 +38,7 @@ SETTINGS = (
     "trainer.callbacks.early_stopping={monitor: val_auc}",
     "evaluator=null",
     "evaluator.slices=[carrier]",
+    "evaluator.bounds.auc.at_least=0.9",
     "pusher=null",
     "pusher.keep=9",
     "pusher.canary=trial",
@@ -154,6 +155,20 @@ def test_changed_code_compiles_nothing_unless_it_is_for_another_trainer(
     events.open_sink(None)
     notes = [json.loads(line)["message"] for line in sink.read_text().splitlines()]
     assert notes == ["compiling the pipeline (settings or own nodes are new)"] * 2
+
+
+def test_other_bounds_slices_and_metrics_compile_nothing(copied):
+    client = Compiler()
+
+    def read(*sets):
+        config = loading.load(copied, (), sets).config
+        return compiled.read(config, values_of(config), client)[2]
+
+    path = read()
+    for change in ("bounds.auc.at_least=0.9", "slices=[carrier]", "metrics=[auc]"):
+        assert read(f"evaluator.{change}") == path
+    assert client.count == 1
+    assert read("evaluator=null") != path
 
 
 def test_executors_start_early_unless_the_last_finished_run_was_the_same(copied):
