@@ -23,6 +23,7 @@ from strategos.pipeline.view import streams
 
 _HOMES = {
     "run": "remote_command",
+    "debug": "debugging.command",
     "dev": "dev.command",
     "retrain": "retrain_command",
     "schedule": "schedule_command",

@@ -146,6 +146,7 @@ def _add_running(commands: _Commands, parents: _Parents) -> None:
         help="ignore the checkpoints of a training that was interrupted",
     )
     _add_dev(commands, parents)
+    _add_debug(commands, parents)
     validate = commands.add_parser(
         "validate", parents=parents, help="check the YAML, its files and modules"
     )
@@ -206,6 +207,28 @@ def _add_dev(commands: _Commands, parents: _Parents) -> None:
     )
     either.add_argument(
         "--push", action="store_true", help="also push models that are blessed"
+    )
+
+
+def _add_debug(commands: _Commands, parents: _Parents) -> None:
+    debug = commands.add_parser(
+        "debug",
+        parents=parents,
+        help="run one training step on a few rows in this process: breakpoints work",
+    )
+    debug.add_argument(
+        "--rows",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="the first N rows of the step's batch (default 10)",
+    )
+    debug.add_argument(
+        "--step",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="take the rows of the N-th step of the training (default 1)",
     )
 
 

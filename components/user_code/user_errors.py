@@ -22,6 +22,7 @@ _GRAPH_REMARK = re.compile(
     re.MULTILINE,
 )
 _FUNCTION_REMARK = re.compile(r"\{\{function_node [^}]*\}\} ?")
+_OPERATION_REMARK = re.compile(r" \[Op:\w+\](?: name: ?\S*)?\s*$")
 _EAGER_REMARK = re.compile(r" You can attempt the following resolutions[\s\S]*")
 _SCOPE_REMARK = re.compile(r"\. Please ensure you are using a `keras\.utils[\s\S]*")
 _UNKNOWN = re.compile(
@@ -47,6 +48,7 @@ def explain(error: BaseException, folder: str) -> str:
     text = _ARGUMENTS_REMARK.sub("", text).strip()
     if text.startswith("Graph execution error:"):
         text = operation_error(text)
+    text = _OPERATION_REMARK.sub("", _FUNCTION_REMARK.sub("", text))
     kind = type(error).__name__
     if not text.startswith(f"{kind}: "):
         text = f"{kind}: {text}" if text else kind

@@ -15,25 +15,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ml_metadata.proto import metadata_store_pb2 as mlmd
-
-from strategos.components import node_ids, runtime_parameters, worker_process
-from strategos.components.files import filesystems, object_stores, storage, temporary
-from strategos.components.files.filesystems import is_remote
+from strategos.components import worker_process
+from strategos.components.files import filesystems
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.distribution.strategy import Choice
-from strategos.components.trainer.spec import WorkerSpec
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.history.store import Store, reads_store
-from strategos.pipeline.root import metadata
+from strategos.pipeline.history import transformed
 
 _MODULE = "strategos.components.trainer.run.measure"
-_DONE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,25 +142,12 @@ def distribution(config: Config, choice: Choice, cluster: ClusterSpec) -> Explan
     explanation = Explanation(
         choice, config.trainer.batch_size, warning=_shared(choice, shares_cores)
     )
-    transformed = _transformed(config)
-    if transformed is None:
+    found = transformed.last(config)
+    if found is None:
         command = f"strategos run {filesystems.short(str(config.path))} --to Transform"
         return dataclasses.replace(explanation, missing=command)
-    with _local(transformed) as folders:
+    with transformed.local(found) as folders:
         return _measured(explanation, config, folders, shares_cores)
-
-
-@contextlib.contextmanager
-def _local(folders: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Folders that TensorFlow can open: downloaded, if it cannot open their URLs."""
-    with contextlib.ExitStack() as stack:
-        for name, url in folders.items():
-            if filesystems.needs_copies(url):
-                folder = stack.enter_context(temporary.folder())
-                with object_stores.problems_of(url, "run.root", "read"):
-                    storage.get(url, folder)
-                folders = {**folders, name: folder}
-        yield folders
 
 
 def exchange_seconds(choice: Choice, model: ModelSize, bandwidth: float) -> float:
@@ -220,38 +200,10 @@ def step_of(
     return StepTime(alone, compute, exchange, max(workers, servers))
 
 
-def _transformed(config: Config) -> dict[str, str] | None:
-    """Folders of the last Transform's inputs and outputs, by name; None if gone."""
-    run = config.run
-    if run.metadata == "sqlite" and not metadata.sqlite_file(run.root).exists():
-        return None
-    store = Store(metadata.of(config), root=run.root)
-    outputs = _last_transform(store, config.name)
-    needed = {"schema", "transform_graph", "transformed_examples"}
-    if not needed <= outputs.keys():
-        return None
-    exist = all(is_remote(uri) or os.path.isdir(uri) for uri in outputs.values())
-    return {name: outputs[name] for name in needed} if exist else None
-
-
-@reads_store
-def _last_transform(store: Store, pipeline: str) -> dict[str, str]:
-    name = f"{pipeline}.Transform"
-    context = store.mlmd.get_context_by_type_and_name("node", name)
-    executions = store.mlmd.get_executions_by_context(context.id) if context else []
-    done = [each.id for each in executions if each.last_known_state in _DONE]
-    if not done:
-        return {}
-    events = store.mlmd.get_events_by_execution_ids([max(done)])
-    keys = {event.artifact_id: event.path.steps[0].key for event in events}
-    artifacts = store.mlmd.get_artifacts_by_id(list(keys))
-    return {keys[artifact.id]: artifact.uri for artifact in artifacts}
-
-
 def _measured(
     explanation: Explanation,
     config: Config,
-    folders: dict[str, str],
+    folders: Mapping[str, str],
     shares_cores: bool,
 ) -> Explanation:
     choice, bandwidth = explanation.choice, config.trainer.distribution.bytes_per_second
@@ -259,7 +211,7 @@ def _measured(
     is_timed = bandwidth and _has_several(choice)
     facts = _build_model(
         {
-            "spec": _spec(config, folders).to_json(),
+            "spec": transformed.worker_spec(config, folders).to_json(),
             "strategy": choice.name,
             "replicas": choice.replicas or 1,
             "sample": part,
@@ -296,28 +248,6 @@ def _build_model(request: dict[str, Any]) -> dict[str, Any]:
     except worker_process.WorkerError:
         sys.stderr.write(log.getvalue())
         raise
-
-
-def _spec(config: Config, folders: dict[str, str]) -> WorkerSpec:
-    trainer, values = config.trainer, config.runtime_parameters()
-    parameters = {
-        each.argument: each.decode(values[each.name])
-        for each in runtime_parameters.taken_by(node_ids.TRAINER)
-    }
-    return WorkerSpec(
-        folder=str(config.folder),
-        module=trainer.module,
-        label=config.label,
-        train_files=(f"{folders['transformed_examples']}/Split-train/*",),
-        eval_files=(),
-        transform_graph=folders["transform_graph"],
-        schema_file=folders["schema"],
-        model_dir="",
-        log_dir="",
-        checkpoint_dir="",
-        settings=trainer.settings(),
-        **{**parameters, "warm_start": ""},  # the values of weights change no figure
-    )
 
 
 def _data(config: Config, facts: Mapping[str, Any]) -> TrainingData:

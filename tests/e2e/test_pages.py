@@ -110,6 +110,13 @@ ELSEWHERE = {
     ("runs until Ctrl-C", "tests/e2e/small/test_dev.py", 'small.command("dev"'): [
         *("strategos dev pipeline.yaml", f"strategos dev {_FLIGHTS}"),
     ],
+    (
+        "a module with a breakpoint",
+        "tests/pipeline/debugging/test_debug.py",
+        '"debug", "--set"',
+    ): [
+        "strategos debug pipeline.yaml --rows 4 --step 120",
+    ],
     ("no process stays in tests", _PREDICT, '"/v1/models/flights:predict"'): [
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights",
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights:predict "

@@ -134,6 +134,18 @@ class UserModule:
         )
         self._checker.check_scope(model, distribution)
 
+    def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
+        """Rejects a model with an input that does not fit its feature.
+
+        Args:
+          model: The result of `build_model`.
+          features: A batch of features.
+
+        Raises:
+          UserError: An input does not fit.
+        """
+        self._checker.check_inputs(model, features)
+
     def outputs(
         self, model: tf.keras.Model, training: dataset.Split | file_shards.FileShare
     ) -> Any:
@@ -152,7 +164,7 @@ class UserModule:
           UserError: An input does not fit its feature, or the model fails.
         """
         features, _ = training.sample(_SAMPLE_ROWS)
-        self._checker.check_inputs(model, features)
+        self.check_inputs(model, features)
         with self._explained(features, keras3.inputs_of(model)):
             return self._checker.outputs(model, features)
 

@@ -47,7 +47,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     from strategos.components.trainer.run import session, tfx_run_fn
 
     devices.configure("one_device", "GPU", 1)
-    spec = _with_files(WorkerSpec.from_json(request["spec"]))
+    spec = with_files(WorkerSpec.from_json(request["spec"]))
     if modules.takes_fn_args(spec.folder, spec.module):
         rows = tfx_run_fn.count_rows(spec.train_files)
         return {"rows": rows, **_files(spec), "seconds": []}
@@ -63,7 +63,13 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _with_files(spec: WorkerSpec) -> WorkerSpec:
+def with_files(spec: WorkerSpec) -> WorkerSpec:
+    """A training with the files of the patterns that stand for them.
+
+    Args:
+      spec: A training with patterns as `train_files` and a schema's folder as
+        `schema_file`.
+    """
     from tensorflow.io import gfile
 
     files = [file for pattern in spec.train_files for file in gfile.glob(pattern)]

@@ -1,0 +1,1 @@
+"""`strategos debug`: one training step in the process of the command."""
