@@ -41,7 +41,8 @@ def as_in_workers() -> None:
 def train_only():
     """Trains as `launch(spec, operation)` does, without evaluation and export.
 
-    With `EXPORT="1"`, only the export's rehearsal beside the training is left out.
+    With `EXPORT="1"`, only the export's rehearsal beside the training is left out; with
+    `EXPORT="measured"`, the SavedModel, too.
     """
 
     def train(spec, operation=None, **environ):
