@@ -29,6 +29,7 @@ class Settings:
     scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"
     base_batch_size: int | None = None
     warm_up_steps: int = 0
+    accumulate_steps: int | None = None
     mixed_precision: Literal["bfloat16", "float16"] | None = None
     jit_compile: bool = False
     steps_per_execution: int | None = None

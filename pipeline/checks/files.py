@@ -36,6 +36,7 @@ _NOT_FOR_STOCK = (
     "scale_learning_rate",
     "base_batch_size",
     "warm_up_steps",
+    "accumulate_steps",
     "mixed_precision",
     "jit_compile",
     "steps_per_execution",

@@ -23,7 +23,10 @@ from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import UserError
 from strategos.components.exported import WEIGHTS_DIR
-from strategos.components.trainer.distribution.batch_checks import check_replicas
+from strategos.components.trainer.distribution.batch_checks import (
+    check_parts,
+    check_replicas,
+)
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
@@ -226,6 +229,13 @@ class Trainer(Section):
         Settings.warm_up_steps,
         description="Number of first steps in which the learning rate rises from zero.",
     )
+    accumulate_steps: Positive | None = Field(
+        Settings.accumulate_steps,
+        description="Number of parts in which each replica computes its batch, one "
+        "after the other, before one update: the result of the whole batch in the "
+        "memory of a part. `batch_size` stays the rows of an update. By default, the "
+        "whole batch at once.",
+    )
     mixed_precision: Literal["bfloat16", "float16"] | None = Field(
         Settings.mixed_precision,
         description="Type in which layers compute; variables stay float32.",
@@ -280,6 +290,8 @@ class Trainer(Section):
         except UserError as error:
             fields = {"received": error.received, "remedy": error.remedy}
             yield reject_at(("batch_size",), error.message, **fields)
+        else:
+            yield from self._too_many_parts()
         if self.callbacks.reduce_learning_rate and self.warm_up_steps:
             yield reject_at(
                 ("callbacks", "reduce_learning_rate"),
@@ -314,6 +326,16 @@ class Trainer(Section):
                 "no two runs are equal",
                 remedy="Remove it, or use `multi_worker_mirrored`.",
             )
+
+    def _too_many_parts(self) -> Iterator[InitErrorDetails]:
+        if not self.accumulate_steps:
+            return
+        replicas = self.distribution.known_replicas
+        try:
+            check_parts(self.batch_size, replicas, self.accumulate_steps)
+        except UserError as error:
+            fields = {"received": error.received, "remedy": error.remedy}
+            yield reject_at(("accumulate_steps",), error.message, **fields)
 
     @property
     def named_weights(self) -> str | None:

@@ -147,6 +147,24 @@ def has_batch_normalization(model: tf.keras.Model) -> bool:
     return any(isinstance(layer, base) for layer in model.submodules)
 
 
+def batch_normalizations(model: tf.keras.Model) -> list[str]:
+    """Names of the layers that normalize by the rows of a batch in training.
+
+    A BatchNormalization with `trainable = False` uses its moving averages instead.
+
+    Args:
+      model: A model of either Keras.
+    """
+    from tf_keras.src.layers.normalization import batch_normalization
+
+    kinds = (
+        batch_normalization.BatchNormalizationBase,
+        *keras3.classes("layers", "BatchNormalization"),
+    )
+    found = [x for x in layers(model) if isinstance(x, kinds) and x.trainable]
+    return [layer.name for layer in found]
+
+
 def own_metrics(model: tf.keras.Model) -> list[str]:
     """Names of the metrics that may be a mean over no rows, which is NaN.
 
@@ -215,3 +233,47 @@ def replace_metrics(model: tf.keras.Model, by: Callable[[Any], Any]) -> None:
     metrics._metrics = tf.nest.map_structure(by, metrics._metrics)
     weighted = metrics._weighted_metrics
     metrics._weighted_metrics = tf.nest.map_structure(by, weighted)
+
+
+def gradients_of(
+    model: Any, features: Any, labels: tf.Tensor, weight: tf.Tensor
+) -> Any:
+    """The gradients of some rows, whose loss and metrics are counted, too.
+
+    Args:
+      model: A compiled model with the `train_step` of its Keras.
+      features: The features of the rows.
+      labels: The labels, `[rows, k]`.
+      weight: Factor of the loss that is minimized, not of the one that is reported;
+        float32 scalar.
+
+    Returns:
+      For each trainable variable, its gradient: a tensor, `tf.IndexedSlices`, or None.
+      Those of a Keras 3 model are still scaled (float16).
+    """
+    if keras3.is_model(model):
+        return keras3.gradients(model, features, labels, weight)
+    with tf.GradientTape() as tape:
+        outputs = model(features, training=True)
+        loss = model.compute_loss(features, labels, outputs)
+        loss *= tf.cast(weight, loss.dtype)
+    pairs = model.optimizer.compute_gradients(loss, model.trainable_variables, tape)
+    # Not `compute_metrics`: its results would be exchanged between the replicas.
+    model.compiled_metrics.update_state(labels, outputs)
+    return [gradient for gradient, _ in pairs]
+
+
+def apply_gradients(model: Any, gradients: list[Any]) -> dict[str, Any]:
+    """Updates the weights by what `gradients_of` has returned, or a sum of it.
+
+    Args:
+      model: The model.
+      gradients: A gradient for each trainable variable.
+
+    Returns:
+      The logs of the step.
+    """
+    model.optimizer.apply_gradients(
+        zip(gradients, model.trainable_variables, strict=True)
+    )
+    return model.get_metrics_result()

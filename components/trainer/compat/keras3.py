@@ -242,6 +242,22 @@ def compile_as(model: Any, settings: Settings) -> None:
         _clip_sum(model.optimizer)
 
 
+def gradients(
+    model: Any, features: Any, labels: tf.Tensor, weight: tf.Tensor
+) -> list[Any]:
+    """As `compiled.gradients_of`, for a Keras 3 model on one replica."""
+    takes_training = model._call_has_training_arg
+    with tf.GradientTape() as tape:
+        outputs = model(features, **({"training": True} if takes_training else {}))
+        loss = model._compute_loss(x=features, y=labels, y_pred=outputs, training=True)
+        rows = tf.shape(labels)[0]
+        model._loss_tracker.update_state(loss, sample_weight=rows)
+        loss = model.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
+    found = tape.gradient(loss, model.trainable_weights)
+    model.compute_metrics(features, labels, outputs, sample_weight=None)
+    return found
+
+
 def _build_from_first_replica(model: Any) -> None:
     """Has Keras build unbuilt layers, metrics and losses on the rows of one replica.
 

@@ -105,6 +105,26 @@ class Parts:
         )
 
 
+def cut(block: Any, first: int | tf.Tensor, end: int | tf.Tensor) -> Any:
+    """The rows from `first` to `end`, which is not included, of a batch.
+
+    Args:
+      block: Dense, ragged or sparse tensors `[rows, …]`, flat or nested.
+      first: Number of the first row; an integer, or an int64 scalar.
+      end: Number of the first row after the last; at most the number of rows.
+    """
+    return tf.nest.map_structure(lambda value: _rows(value, first, end), block)
+
+
+def _rows(value: Any, first: int | tf.Tensor, end: int | tf.Tensor) -> Any:
+    if not isinstance(value, tf.SparseTensor):
+        return value[first:end]
+    others = value.dense_shape[1:]
+    begin = tf.concat([[tf.cast(first, tf.int64)], tf.zeros_like(others)], 0)
+    rows = tf.cast(end, tf.int64) - tf.cast(first, tf.int64)
+    return tf.sparse.slice(value, begin, tf.concat([[rows], others], 0))
+
+
 def rows_of(block: Any) -> tf.Tensor:
     """The rows of tensors `[rows, …]`, flat or nested; int64 scalar."""
     return tf.shape(tf.nest.flatten(block)[0], tf.int64)[0]

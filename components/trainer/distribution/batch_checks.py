@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from strategos.components.errors import UserError
+from strategos.components.wording import counted
 
 
 def check_replicas(batch_size: int, replicas: int) -> None:
@@ -22,6 +23,27 @@ def check_replicas(batch_size: int, replicas: int) -> None:
             received=str(batch_size),
             remedy=f"Raise it to at least {replicas}, or use fewer `workers` or "
             "`devices`.",
+        )
+
+
+def check_parts(batch_size: int, replicas: int, parts: int) -> None:
+    """Rejects more parts of a batch than a replica has rows (`accumulate_steps`).
+
+    Args:
+      batch_size: Rows of a global batch.
+      replicas: Copies of the model that share it.
+      parts: Parts in which a replica computes its batch.
+
+    Raises:
+      UserError: A part would have no row.
+    """
+    rows = batch_size // replicas
+    if rows < parts:
+        raise UserError(
+            f"more parts than the {counted(rows, 'row')} that a replica has of a batch",
+            key="trainer.accumulate_steps",
+            received=str(parts),
+            remedy="Lower it, or raise `batch_size`.",
         )
 
 

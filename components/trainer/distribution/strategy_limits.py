@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from strategos.components.trainer.distribution.strategy import Choice
 
 _NOT_ON_SERVERS = {
+    "accumulate_steps": (
+        "replicas that take a step each for itself compute on small batches anyway",
+        "multi_worker_mirrored",
+    ),
     "jit_compile": (
         "XLA cannot read variables of another process, and parameter servers are that",
         "one_device",
@@ -52,6 +56,18 @@ def check_settings(choice: Choice, settings: Settings) -> None:
         if getattr(settings, key) and not choice.is_synchronous:
             remedy = f"Remove it, or use `strategy: {instead}`."
             raise UserError(why, key=f"trainer.{key}", remedy=remedy)
+    if settings.accumulate_steps and choice.name == "central_storage":
+        raise UserError(
+            "central storage exchanges metrics between its devices in each micro-batch",
+            key="trainer.accumulate_steps",
+            remedy="Remove it, or use `strategy: mirrored`.",
+        )
+    if settings.accumulate_steps and choice.kind == "TPU":
+        raise UserError(
+            "a TPU takes batches of one size only",
+            key="trainer.accumulate_steps",
+            remedy="Remove it, and choose a smaller `batch_size` or more replicas.",
+        )
     if settings.mixed_precision == "float16" and choice.kind == "TPU":
         raise UserError(
             "a TPU computes in bfloat16, not in float16",

@@ -26,7 +26,11 @@ from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model import learning_rate, workload
 from strategos.components.trainer.model.comparison import structure
 from strategos.components.trainer.model.context import TrainingContext
-from strategos.components.trainer.model.replicas import local_values, uneven_batches
+from strategos.components.trainer.model.replicas import (
+    local_values,
+    micro_batches,
+    uneven_batches,
+)
 from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.spec import Settings, WorkerSpec
@@ -66,6 +70,8 @@ class ModelBuilder:
         self._spec, self._cluster, self._choice = spec, cluster, choice
         self._agreement = agreement
         self.code = UserModule(spec, choice.name)
+        if spec.settings.accumulate_steps:
+            micro_batches.reject_loop(self.code.run_fn)
         self.sums_rows = False
         events.emit("progress", message="reading examples")
         self.examples = workload.training_split(spec, cluster, agreement)
@@ -105,6 +111,8 @@ class ModelBuilder:
         if not keras3.is_model(model):  # its own dropout has its state in variables
             self.context.training_step.follow(model)
         configure_step(model, self._spec.settings)
+        if parts := self._spec.settings.accumulate_steps:
+            micro_batches.accumulate(model, self.context, parts)
         if self.context.replicas > 1:
             local_values.report_means(model)
         self.code.check(model, outputs, self.examples, self.evaluated)
@@ -132,8 +140,11 @@ class ModelBuilder:
             rates.let_replicas_set_it(model)
         self.code.check_scope(model, tf.distribute.get_strategy())
         outputs = self.code.outputs(model, self.examples)
-        if replicas > 1:
+        parts = spec.settings.accumulate_steps
+        if replicas > 1 or parts:
             self.sums_rows = self.code.combine_losses(model, outputs, self.examples)
+        if parts and self.sums_rows:
+            micro_batches.reject_sum()
         return model, outputs
 
     def _settled_by(self, model: tf.keras.Model) -> TrainingContext:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +17,21 @@ _NOT_ROWS = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class MicroBatch:
+    """A part of a replica's batch, see `trainer.accumulate_steps`; int64 scalars.
+
+    Attributes:
+      first: Number of its first row in the replica's batch.
+      rows: Its rows.
+      whole: Rows of the replica's batch.
+    """
+
+    first: tf.Tensor
+    rows: tf.Tensor
+    whole: tf.Tensor
+
+
 class TrainingStep:
     """The step of a training, for layers that are made before its optimizer exists.
 
@@ -23,6 +41,21 @@ class TrainingStep:
 
     def __init__(self) -> None:
         self._model: tf.keras.Model | None = None
+        self._of_thread = threading.local()  # each replica is traced in its own
+
+    @property
+    def micro_batch(self) -> MicroBatch | None:
+        """The part of the batch that this thread traces; None for all of it."""
+        return getattr(self._of_thread, "micro_batch", None)
+
+    @contextlib.contextmanager
+    def on(self, micro_batch: MicroBatch) -> Iterator[None]:
+        """What is traced in the `with` block computes on a part of the batch."""
+        self._of_thread.micro_batch = micro_batch
+        try:
+            yield
+        finally:
+            self._of_thread.micro_batch = None
 
     def follow(self, model: tf.keras.Model) -> None:
         """Takes the step from the optimizer of a model.
@@ -48,9 +81,10 @@ class Dropout(tf.keras.layers.Layer):
     each replica uses its own rows of the mask. So masks are equal after a resume and
     under every synchronous strategy. Made by `TrainingContext.dropout`.
 
-    A step is an update of the optimizer, one for each batch. A model that accumulates
-    the gradients of several batches uses one mask for all of them; if the last batch is
-    smaller, the result of such a model depends on the number of replicas.
+    A step is an update of the optimizer, one for each batch; the micro-batches of
+    `trainer.accumulate_steps` use their rows of the same mask. A model whose own step
+    accumulates the gradients of several batches uses one mask for all of them; if the
+    last batch is smaller, its result depends on the number of replicas.
 
     Input shape: `[rows, …]`, any floating dtype; output shape and dtype are the same.
     The first axis may also hold several entries for each row, row after row, as after
@@ -59,7 +93,7 @@ class Dropout(tf.keras.layers.Layer):
     Args:
       rate: Fraction of the values to drop, in [0, 1).
       seed: Seed of the masks; different for each layer of a model.
-      step: Returns the current step, int64 scalar.
+      step: The current step; for a micro-batch, its place in the replica's batch.
       rows_of: Returns the rows of the global batch of a step; int64 scalar to int64
         scalar.
 
@@ -72,7 +106,7 @@ class Dropout(tf.keras.layers.Layer):
         rate: float,
         *,
         seed: int,
-        step: Callable[[], tf.Tensor],
+        step: TrainingStep,
         rows_of: Callable[[tf.Tensor], tf.Tensor],
         **kwargs: Any,
     ):
@@ -95,7 +129,9 @@ class Dropout(tf.keras.layers.Layer):
             return inputs
         step = self._step()
         rows = tf.shape(inputs, tf.int64)[0]
-        first, in_all = _place(rows, lambda: self._rows_of(step))
+        first, in_all = _place(
+            rows, lambda: self._rows_of(step), self._step.micro_batch
+        )
         drawn = tf.random.stateless_uniform(
             tf.concat([[in_all], tf.shape(inputs, tf.int64)[1:]], 0),
             seed=tf.stack([tf.constant(self._seed, tf.int64), step]),
@@ -105,24 +141,35 @@ class Dropout(tf.keras.layers.Layer):
 
 
 def _place(
-    rows: tf.Tensor, in_all: Callable[[], tf.Tensor]
+    rows: tf.Tensor, in_all: Callable[[], tf.Tensor], part: MicroBatch | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first row of this replica in the global batch, and the rows of all replicas.
+    """The first row of this input in the global batch, and the rows of all replicas.
 
     A single replica has all rows. This includes parameter servers, where the step does
     not identify the batch, and a call on a sample outside of a step.
     """
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
-        return tf.constant(0, tf.int64), rows
+        if part is None:
+            return tf.constant(0, tf.int64), rows
+        return _checked(rows, part.rows, part.first, part.whole)
     whole = in_all()
     number = tf.cast(replica.replica_id_in_sync_group, tf.int64)
     share = whole // replica.num_replicas_in_sync
     more = whole % replica.num_replicas_in_sync
+    first = number * share + tf.minimum(number, more)
+    if part is not None:
+        return _checked(rows, part.rows, first + part.first, whole)
     mine = share + tf.cast(number < more, tf.int64)
+    return _checked(rows, mine, first, whole)
+
+
+def _checked(
+    rows: tf.Tensor, mine: tf.Tensor, first: tf.Tensor, whole: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`first` and `whole` for an input with several entries for each of its rows."""
     entries = rows // tf.maximum(mine, 1)  # of each row
     with tf.control_dependencies(
         [tf.debugging.assert_equal(rows, mine * entries, _NOT_ROWS)]
     ):
-        first = number * share + tf.minimum(number, more)
         return first * entries, whole * entries

@@ -28,6 +28,14 @@ def test_one_value_is_enough(trainer, strategy):
             "has no effect under `strategy: mirrored`",
         ),
         (["distribution.workers=2"], "distribution.workers", "multi_worker_mirrored"),
+        (
+            [
+                "distribution={strategy: mirrored, devices: 2}",
+                *("batch_size=7", "accumulate_steps=4"),
+            ],
+            "accumulate_steps",
+            "more parts than the 3 rows that a replica has of a batch",
+        ),
         (["distribution.workers=0"], "distribution.workers", "at least 1"),
         (
             ["distribution={strategy: one_device, devices: 2}"],

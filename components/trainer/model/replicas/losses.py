@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import autograph, compiled, keras3, tracing
-from strategos.components.trainer.data.parts import rows_of
+from strategos.components.trainer.data.parts import cut, rows_of
 from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.replicas import local_values
 
@@ -50,7 +50,8 @@ def combine(
 ) -> bool:
     """Finds whether each loss is a mean or a sum over rows, and makes it count as such.
 
-    Call it for a model of several replicas before its first loss. A `train_step` of the
+    Call it for a model of several replicas, or one that trains its batches in parts,
+    before its first loss. A `train_step` of the
     model's own usually computes the compiled losses, too.
 
     Args:
@@ -75,7 +76,8 @@ def combine(
         return "sum" in reductions
     probe = _Probe(model, rows, where)
     kinds = probe.kinds(losses, labels)
-    if keras3.is_model(model) and "mean" in kinds.values():
+    several = tf.distribute.get_strategy().num_replicas_in_sync > 1
+    if several and keras3.is_model(model) and "mean" in kinds.values():
         raise UserError(f"{where}: {_OF_KERAS_3}")
     if not keras3.is_model(model):
         compiled.replace_losses(model, lambda loss: _counted(loss, kinds.get(id(loss))))
@@ -133,7 +135,7 @@ class _Probe:
         """
 
         def added(part: slice) -> tf.Tensor:
-            self._model({name: _cut(x, part) for name, x in features.items()})
+            self._model(cut(dict(features), part.start, part.stop))
             return tf.add_n([tf.cast(x, tf.float32) for x in self._model.losses])
 
         def values() -> list[tf.Tensor]:
@@ -156,9 +158,10 @@ class _Probe:
             f"{self._where}: {what} is neither a mean nor a sum over the rows of a "
             "batch: its values on two halves of a batch do not make up the value on "
             "the whole, as with a loss that compares rows or is random. Each of "
-            "several replicas would compute it on its own rows. If that is meant, set "
+            "several replicas, and each part of a batch (trainer.accumulate_steps), "
+            "would compute it on its own rows. If that is meant, set "
             f'`model.{SAYS} = "mean"` (or "sum") in `build_model`; otherwise use '
-            "trainer.distribution.strategy: one_device."
+            "trainer.distribution.strategy: one_device without accumulate_steps."
         )
 
 
@@ -236,11 +239,3 @@ def changed(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
         return by(tf.convert_to_tensor(losses), labels)
 
     return values
-
-
-def _cut(value: Any, part: slice) -> Any:
-    if not isinstance(value, tf.SparseTensor):
-        return value[part]
-    first = [part.start] + [0] * (value.shape.rank - 1)
-    size = [part.stop - part.start, *value.dense_shape.numpy()[1:].tolist()]
-    return tf.sparse.slice(value, first, size)

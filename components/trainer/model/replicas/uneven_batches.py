@@ -120,7 +120,10 @@ def _weigh(model: tf.keras.Model, context: TrainingContext) -> None:
         # Keras has divided the penalties by the replicas: they count once, unscaled.
         penalty = tf.cast(_penalty(model) / replicas, loss.dtype)
         rows = context.rows_of_step(tf.cast(model.optimizer.iterations, tf.int64))
-        share = tf.cast(rows_of(y) * replicas / rows, loss.dtype)
+        # The weights of micro-batches within a replica's batch are applied later.
+        part = context.training_step.micro_batch
+        mine = rows_of(y) if part is None else part.whole
+        share = tf.cast(mine * replicas / rows, loss.dtype)
         return (loss - penalty) * share + penalty
 
     model.compute_loss = weighed

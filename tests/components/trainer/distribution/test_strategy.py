@@ -203,6 +203,16 @@ def test_impossible_settings_are_rejected_by_name(distribution, cluster, says):
         ),
         (
             {"strategy": "parameter_server"},
+            Settings(accumulate_steps=2),
+            "accumulate_steps: replicas that take a step each for itself",
+        ),
+        (
+            {"strategy": "central_storage"},
+            Settings(accumulate_steps=2),
+            "accumulate_steps: central storage exchanges metrics",
+        ),
+        (
+            {"strategy": "parameter_server"},
             Settings(deterministic=True),
             "deterministic: parameter servers take gradients in the order",
         ),

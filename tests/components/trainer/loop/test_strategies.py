@@ -323,6 +323,30 @@ def test_several_steps_per_execution_give_the_same_curve(run, one_device):
         np.testing.assert_allclose(facts["history"][metric], values, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("mirrored", 3),
+        pytest.param("one_device", 8, marks=pytest.mark.matrix),
+        pytest.param(GANG, 4, marks=pytest.mark.matrix),
+    ],
+)
+def test_batches_computed_in_parts_give_the_curve_of_whole_ones(
+    run, one_device, name, parts
+):
+    facts, spec = run(
+        TWO.get(name, {"strategy": name}),
+        {"accumulate_steps": parts, "callbacks": CALLBACKS},
+    )
+    undisturbed, its_spec = one_device
+    assert facts["steps"] == undisturbed["steps"]
+    for metric, values in undisturbed["history"].items():
+        np.testing.assert_allclose(facts["history"][metric], values, atol=1e-5)
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
+
+
 def test_running_out_of_memory_names_batch_type_and_remedies(run, workload):
     workload.write_module(
         "huge",
