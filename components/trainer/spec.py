@@ -25,6 +25,7 @@ class Settings:
     """
 
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     last_batch: Literal["keep", "drop"] = "keep"
     scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"
     base_batch_size: int | None = None

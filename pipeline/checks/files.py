@@ -32,6 +32,7 @@ from strategos.pipeline.config.trainer import Trainer
 _NOT_FOR_STOCK = (
     "checkpoint",
     "callbacks",
+    "optimizer",
     "last_batch",
     "scale_learning_rate",
     "base_batch_size",

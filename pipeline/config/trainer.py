@@ -33,6 +33,7 @@ from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import raise_all, received, reject, reject_at
+from strategos.pipeline.config.training.optimizer import Optimizer, conflicts
 from strategos.pipeline.config.types import (
     LATEST,
     Hyperparameters,
@@ -211,6 +212,10 @@ class Trainer(Section):
         default_factory=Callbacks,
         description="Early stopping, the best epoch, TensorBoard and the like.",
     )
+    optimizer: Optimizer = Field(
+        default_factory=Optimizer,
+        description="Clipping of gradients, and averages of weights.",
+    )
     last_batch: Literal["keep", "drop"] = Field(
         Settings.last_batch,
         description="Whether an epoch trains on its last, smaller batch.",
@@ -292,6 +297,8 @@ class Trainer(Section):
             yield reject_at(("batch_size",), error.message, **fields)
         else:
             yield from self._too_many_parts()
+        chosen = self.callbacks.best_checkpoint or self.callbacks.early_stopping
+        yield from conflicts(self.optimizer, self.epochs, bool(chosen))
         if self.callbacks.reduce_learning_rate and self.warm_up_steps:
             yield reject_at(
                 ("callbacks", "reduce_learning_rate"),
@@ -352,6 +359,7 @@ class Trainer(Section):
         """The settings that change results, besides data, model and strategy."""
         names = {field.name for field in dataclasses.fields(Settings)}
         plain = self.model_dump(mode="json", include=names)
+        plain["optimizer"] = self.optimizer.model_dump(exclude_none=True)
         logs = self.callbacks.tensorboard
         if logs and logs.profile:
             first, last = logs.profile.split("..")

@@ -77,6 +77,11 @@ def unfinalized(optimizer: Any) -> Iterator[None]:
         setattr(optimizer, _FINALIZE, finalizing)
 
 
+def is_built(optimizer: Any) -> bool:
+    """Whether an optimizer of either Keras has made its variables."""
+    return bool(getattr(optimizer, "built", getattr(optimizer, "_built", False)))
+
+
 def build(model: tf.keras.Model, *, own: bool = False) -> None:
     """Creates the optimizer's variables, so that `fit` traces its step once, not twice.
 

@@ -232,6 +232,43 @@ class BestWeights(TensorCallback):
             self.model.set_weights(self.best_weights)
 
 
+class WeightAverage(TensorCallback):
+    """Sets the mean of the weights after several epochs at the end of training (SWA).
+
+    Args:
+      first: The first epoch that counts, from 1.
+
+    Attributes:
+      count: Epochs that have counted so far.
+      means: The mean of each floating weight in float64, and the last value of others.
+    """
+
+    def __init__(self, first: int):
+        super().__init__()
+        self._first = first
+        self.count = 0
+        self.means: list[np.ndarray] | None = None
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Adds the weights of the epoch to the mean."""
+        if epoch + 1 < self._first:
+            return
+        weights = self.model.get_weights()
+        self.count += 1
+        before = self.means or weights
+        self.means = [
+            mean + (np.asarray(value, np.float64) - mean) / self.count
+            if np.issubdtype(value.dtype, np.floating)
+            else value
+            for mean, value in zip(before, weights, strict=True)
+        ]
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Sets the mean, unless training ended before the first epoch that counts."""
+        if self.means is not None:
+            self.model.set_weights(self.means)
+
+
 class CsvHistory(TensorCallback):
     """Writes one line per epoch: its number, then each metric by name.
 

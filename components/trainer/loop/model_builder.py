@@ -26,6 +26,7 @@ from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model import learning_rate, workload
 from strategos.components.trainer.model.comparison import structure
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.optimizer import settings as optimizer_settings
 from strategos.components.trainer.model.replicas import (
     local_values,
     micro_batches,
@@ -70,6 +71,7 @@ class ModelBuilder:
         self._spec, self._cluster, self._choice = spec, cluster, choice
         self._agreement = agreement
         self.code = UserModule(spec, choice.name)
+        optimizer_settings.reject_ema_in(self.code.run_fn, spec.settings.optimizer)
         if spec.settings.accumulate_steps:
             micro_batches.reject_loop(self.code.run_fn)
         self.sums_rows = False
@@ -135,6 +137,7 @@ class ModelBuilder:
         """The user's model with all variables of its layers, and its first outputs."""
         spec, replicas = self._spec, self.context.replicas
         model = self.code.build_model(self.context)
+        optimizer_settings.configure(model, spec.settings.optimizer)
         learning_rate.scale(model, spec.settings, spec.batch_size, replicas)
         if self._choice.name == "central_storage":
             rates.let_replicas_set_it(model)

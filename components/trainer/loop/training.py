@@ -136,6 +136,8 @@ class Training:
         all_callbacks = callbacks.configured(
             settings, log_dir, keras3.package_of(model)
         )
+        if swa := self._spec.settings.optimizer.get("swa"):
+            all_callbacks.append(callbacks.WeightAverage(swa["from_epoch"]))
         own = self._code.callbacks(self._context)
         if self._context.is_chief:
             callbacks.note_best_weights(settings, model.optimizer)

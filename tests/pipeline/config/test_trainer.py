@@ -36,6 +36,24 @@ def test_one_value_is_enough(trainer, strategy):
             "accumulate_steps",
             "more parts than the 3 rows that a replica has of a batch",
         ),
+        (["optimizer.clip={norm: 1, value: 2}"], "optimizer.clip", "norm, value"),
+        (["optimizer.clip.norm=0"], "optimizer.clip.norm", "a number above 0"),
+        (["optimizer.ema=1"], "optimizer.ema", "a number between 0 and 1"),
+        (
+            ["epochs=3", "optimizer.swa.from_epoch=4"],
+            "optimizer.swa.from_epoch",
+            "training has 3 epochs",
+        ),
+        (
+            ["optimizer={ema: 0.9, swa: {from_epoch: 2}}"],
+            "optimizer.swa",
+            "`ema` averages the weights, too",
+        ),
+        (
+            ["optimizer.swa.from_epoch=2", "callbacks.early_stopping={}"],
+            "optimizer.swa",
+            "the weights of the best epoch",
+        ),
         (["distribution.workers=0"], "distribution.workers", "at least 1"),
         (
             ["distribution={strategy: one_device, devices: 2}"],

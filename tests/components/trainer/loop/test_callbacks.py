@@ -52,6 +52,29 @@ def test_the_best_epochs_weights_are_the_models_in_the_end(model, mode, values, 
     assert float(model.get_weights()[0][0, 0]) == best
 
 
+def test_the_mean_of_the_weights_after_several_epochs_survives_a_resume(model):
+    average = callbacks.WeightAverage(2)
+    average.set_model(model)
+    for number in (1, 2, 4):
+        _epoch(average, model, number)
+    state = {"count": average.count, "means": average.means}
+    resumed = callbacks.WeightAverage(2)
+    resumed.set_model(model)
+    vars(resumed).update(state)
+    _epoch(resumed, model, 8)
+    resumed.on_train_end()
+    assert float(model.get_weights()[0][0, 0]) == pytest.approx((1 + 2 + 4 + 8) / 4)
+
+
+def test_epochs_before_the_first_that_counts_are_in_no_mean(model):
+    average = callbacks.WeightAverage(3)
+    average.set_model(model)
+    for number in (1, 2):
+        _epoch(average, model, number)
+    average.on_train_end()
+    assert float(model.get_weights()[0][0, 0]) == pytest.approx(2)
+
+
 @pytest.mark.parametrize(
     ("configured", "own", "split", "named"),
     [

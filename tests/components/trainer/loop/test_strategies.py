@@ -202,6 +202,8 @@ def test_weights_are_averaged_once_in_the_end_also_after_a_resume(run, tmp_path)
     how["settings"] = {"callbacks": {"csv": True}}
     how["average"] = {"use_ema": True, "ema_momentum": 0.9}
     _, undisturbed = run(**how)
+    # Once as arguments of the optimizer, once as a setting.
+    how |= {"settings": {**how["settings"], "optimizer": {"ema": 0.9}}, "average": {}}
     facts, spec = run(**how, marker=str(tmp_path / "terminated"))
     assert facts["restarts"] == 1
     found, theirs = map(_weights, (spec, undisturbed))

@@ -1,0 +1,1 @@
+"""How the optimizer that `build_model` makes is changed by settings."""
