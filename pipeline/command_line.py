@@ -145,6 +145,12 @@ def _add_running(commands: _Commands, parents: _Parents) -> None:
         action="store_true",
         help="ignore the checkpoints of a training that was interrupted",
     )
+    run.add_argument(
+        "--profile",
+        metavar="A..B",
+        help="profile these steps of the training, for `strategos tensorboard`; short "
+        "for trainer.callbacks.tensorboard.profile",
+    )
     _add_dev(commands, parents)
     _add_debug(commands, parents)
     validate = commands.add_parser(

@@ -62,6 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
       UserError: The pipeline cannot run on the target, or the service fails.
     """
+    if arguments.profile is not None:
+        profile = f"trainer.callbacks.tensorboard.profile={arguments.profile}"
+        arguments.set = [*arguments.set, profile]
     if not is_asked_for(arguments):
         return commands.run(arguments)
     target = arguments.runner
