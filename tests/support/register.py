@@ -47,7 +47,6 @@ _BY_STACK = (
     "components/trainer/gang/test_loopback.py",
     "components/trainer/gang/test_contact.py",
     "components/trainer/launchers/kubernetes/test_staging.py",
-    "components/trainer/launchers/kubernetes/test_object_store.py",
     "components/trainer/loop/test_strategies.py",
     "components/trainer/loop/test_resumed_epochs.py",
     "components/trainer/loop/test_parameter_server.py",
@@ -62,8 +61,7 @@ _BY_STACK = (
     *("e2e/test_flights.py", "e2e/test_interruption.py", "e2e/test_plugin_package.py"),
     *("e2e/test_python.py", "e2e/test_runners.py", "e2e/test_strategies.py"),
     *("e2e/test_text.py", "e2e/servers/test_remote_root.py"),
-    *("e2e/servers/test_metadata_servers.py", "e2e/servers/test_remote_data.py"),
-    "e2e/servers/test_cloud_storage.py",
+    *("e2e/servers/test_metadata_servers.py", "e2e/servers/test_cloud_storage.py"),
 )
 
 # Where files take long, the longest first: so all of pytest's workers end together.
