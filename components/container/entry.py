@@ -9,23 +9,27 @@ URLs become paths and, in the output file, URLs again. Before the executor runs,
 user's modules are downloaded if the environment names their archive.
 
 With an engine other than `direct`, workers in other containers open the artifacts. So
-their URLs stay, with `s3://` for `minio://`, and the launcher finds no files to copy.
+URLs stay, with `s3://` for `minio://`, and the launcher finds no files to copy: of all
+artifacts, or on S3, which TensorFlow cannot open, of the examples.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import logging
 import os
+import posixpath
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from strategos.components import worker_process
 from strategos.components.container import mounts, step_log, step_record, warm_start
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, object_stores
+from strategos.components.files import filesystems, object_stores, storage
 from strategos.components.processes import without_collections
 from strategos.components.shards.engine import VARIABLE, Engine
 from strategos.components.user_code import archive
@@ -76,7 +80,7 @@ def _execute_on_mounts(
 
 
 def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
-    """Runs an executor on the files of the object store.
+    """Runs an executor on files of the object store.
 
     Raises:
       UserError: Nothing can be written to the store.
@@ -85,18 +89,62 @@ def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
     step_call = json.loads(words[at_call])
     record = step_record.taken_from(step_call)
-    urls = {mounts.opened_by_workers(uri): uri for uri in _outputs(step_call)}
-    call = mounts.mapped(step_call, mounts.opened_by_workers)
-    _fill_types(call, json.loads(words[at_inputs]))
-    for uri in list(urls)[:1]:
-        filesystems.register(uri)
-        object_stores.check_writable(uri, key="kubeflow.root")
+    _fill_types(step_call, json.loads(words[at_inputs]))
+    mounted, streamed = mounts.Mounts(), step_record.uris(step_call, "Examples")
+
+    def seen(uri: str) -> str:
+        url = mounts.opened_by_workers(uri)
+        is_copy = filesystems.needs_copies(url) and uri not in streamed
+        return mounted.local(uri) if is_copy else url
+
+    urls = {seen(uri): uri for uri in _outputs(step_call)}
+    call = mounts.mapped(step_call, seen)
+    _make_folders(call)
     words[at_call] = json.dumps(call)
-    _execute(words)
+    step = posixpath.dirname(mounts.opened_by_workers(next(iter(urls.values()))))
+    object_stores.check_writable(step, key="kubeflow.root")
+    with _exchange(step):
+        _execute(words)
     _map_output_file(call, lambda uri: urls.get(uri, uri))
-    step_record.write(record, step_call, mounts.opened_by_workers, event_file)
-    for uri in urls:
-        filesystems.remove_markers(uri)
+    step_record.write(record, step_call, seen, event_file)
+    if step.startswith("gs://"):
+        for uri in urls:
+            _remove_markers(uri)
+
+
+@contextlib.contextmanager
+def _exchange(step: str) -> Iterator[None]:
+    """Names a folder that workers see, if the executor works on local copies.
+
+    Args:
+      step: The URL of the folder of the step's outputs.
+    """
+    if not filesystems.needs_copies(step):
+        yield
+        return
+    exchange = f"{step}/.engine"
+    engine = dataclasses.replace(Engine.from_environment(), exchange=exchange)
+    os.environ.update(engine.to_environment())
+    try:
+        yield
+    finally:
+        storage.remove(exchange)
+
+
+def _remove_markers(url: str) -> None:
+    """Removes TensorFlow's empty objects that stand for folders, if any.
+
+    The launcher of Kubeflow Pipelines takes them for files and then cannot copy the
+    content of the folders.
+
+    Args:
+      url: `gs://…`, of a folder.
+    """
+    import tensorflow as tf
+
+    for folder, _, _ in list(tf.io.gfile.walk(url)):
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(folder.rstrip("/") + "/")
 
 
 def _execute_there(arguments: Sequence[str], event_file: Path) -> None:
@@ -138,7 +186,8 @@ def _make_folders(call: dict[str, Any]) -> None:
     for side in ("inputs", "outputs"):
         for entry in call.get(side, {}).get("artifacts", {}).values():
             for artifact in entry["artifacts"]:
-                os.makedirs(artifact["uri"], exist_ok=True)
+                if not filesystems.is_remote(artifact["uri"]):
+                    os.makedirs(artifact["uri"], exist_ok=True)
 
 
 def _execute(arguments: Sequence[str]) -> None:

@@ -84,6 +84,17 @@ def write_answer(url: str, answer: Json) -> None:
         storage.write(f"{mounts.Mounts().local(url)}/{FILE}", text)
 
 
+def uris(call: Json, kind: str) -> set[str]:
+    """URIs of the artifacts of a type among inputs and outputs.
+
+    Args:
+      call: The ExecutorInput, with the types of all artifacts.
+      kind: Class name of the type, e.g. `Model`.
+    """
+    every = (*_artifacts(call.get("inputs", {})), *_artifacts(call["outputs"]))
+    return {each["uri"] for _, each in every if _type(each.get("type", {})) == kind}
+
+
 def _outputs(call: Json, written: Json, seen: Callable[[str], str]) -> Iterator[Json]:
     facts = dict(_artifacts(written))
     for name, artifact in _artifacts(call["outputs"]):

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.exported import DESCRIPTION, SERVE, TRANSFORM
+from strategos.components.files import exchange
 from strategos.components.user_code.user_errors import operation_error
 
 OUTPUT = "predictions"
@@ -27,12 +28,15 @@ class Location:
       role: Name in messages: "candidate" or "model in production".
       path: Folder of the SavedModel.
       optional: Whether the others are scored without this model if it fails.
+      sent: Where workers of an engine find the folder, if not at `path`; from
+        `exchange.sent`.
     """
 
     name: str
     role: str
     path: str
     optional: bool = False
+    sent: str = ""
 
     def error(self, text: str) -> UserError:
         """An error about this model.
@@ -61,10 +65,11 @@ class Model:
         self.error = location.error
         try:
             # Owns the variables of the signatures.
-            self._loaded = tf.saved_model.load(location.path)
+            folder = exchange.local(location.sent or location.path)
+            self._loaded = tf.saved_model.load(folder)
         except (OSError, ValueError) as error:
             raise self.error(f"cannot be loaded: {error}") from error
-        self.from_logits = _from_logits(location.path)
+        self.from_logits = _from_logits(folder)
 
     def predict(self, examples: tf.Tensor) -> np.ndarray:
         """Predicts on serialized examples.

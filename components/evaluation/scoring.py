@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +18,7 @@ from strategos.components.evaluation.models import Location, Model, loaded
 from strategos.components.evaluation.scored import Learned, Scored
 from strategos.components.evaluation.sums import SliceMembership, Sums
 from strategos.components.exported import SERVE
-from strategos.components.files import storage
+from strategos.components.files import exchange, storage
 from strategos.components.records import read
 from strategos.components.shards import progress
 from strategos.components.wording import counted
@@ -62,6 +64,28 @@ class Scorer:
 
     question: Question
     models: tuple[Location, ...]
+
+    @contextlib.contextmanager
+    def sent(self, url: str | None) -> Iterator[Scorer]:
+        """Copies the models to workers that do not see them, for the time of the block.
+
+        Yields:
+          The scorer for the workers.
+
+        Args:
+          url: The folder for copies; see `exchange`.
+
+        Raises:
+          OSError: A model cannot be copied.
+        """
+        with contextlib.ExitStack() as stack:
+            models = [
+                dataclasses.replace(
+                    model, sent=stack.enter_context(exchange.sent(url, model.path))
+                )
+                for model in self.models
+            ]
+            yield Scorer(self.question, tuple(models))
 
     def __call__(self, files: Sequence[str]) -> Scored:
         """Scores the rows of some files; an optional model that fails is left out.

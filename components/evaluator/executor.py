@@ -106,8 +106,9 @@ class Executor(EngineExecutor):
         progress.begin(expected or None)
         try:
             if shards:
-                merge = Scored.merge
-                scored = fold(self._engine, shards, scorer, merge, evaluation.uri)
+                with scorer.sent(self._engine.exchange) as work:
+                    merge = Scored.merge
+                    scored = fold(self._engine, shards, work, merge, evaluation.uri)
         finally:
             loaded.forget()
         progress.end(scored.sums.examples)

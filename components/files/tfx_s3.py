@@ -1,4 +1,4 @@
-"""S3 for TFX: file-system plugins for its Launcher, with TensorFlow or without."""
+"""S3 for TFX's Launcher: a file-system plugin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strategos.components.files.object_stores import connect, path_of
 
 
 def register(uri: str) -> None:
-    """Lets TFX use a path or URL, and see empty folders on S3.
+    """Lets TFX's Launcher use a path or URL, and see empty folders on S3.
 
     TFX creates the folder of each output beforehand, and reuses an output from the
     cache only if its folder still exists. S3 has objects only, and a folder is a common
@@ -24,43 +24,18 @@ def register(uri: str) -> None:
 
     Args:
       uri: Path or URL.
-
-    Raises:
-      UserError: The file system is not supported here.
     """
-    by_tensorflow = not filesystems.needs_copies(uri)
-    if by_tensorflow:
-        filesystems.register(uri)
-    if uri.startswith("s3://"):
-        _plug_in(by_tensorflow)
+    if filesystems.needs_copies(uri):
+        _plug_in()
 
 
 @functools.cache
-def _plug_in(by_tensorflow: bool) -> None:
-    plugin = _marking() if by_tensorflow else S3
-    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(plugin, priority=0)
-
-
-def _marking() -> type[filesystem.Filesystem]:
-    from tfx.dsl.io.plugins.tensorflow_gfile import TensorflowFilesystem
-
-    class S3WithMarkers(TensorflowFilesystem):
-        SUPPORTED_SCHEMES = ["s3://"]
-
-        @staticmethod
-        def makedirs(path: str) -> None:
-            with TensorflowFilesystem.open(path.rstrip("/") + "/", "w") as marker:
-                marker.write("")
-
-        mkdir = makedirs
-
-    return S3WithMarkers
+def _plug_in() -> None:
+    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(S3, priority=0)
 
 
 class S3(filesystem.Filesystem):
     """The operations of TFX's file systems that its Launcher calls, by Arrow.
-
-    For stacks where TensorFlow cannot open `s3://` and executors work on local copies.
 
     Raises:
       UserError: In each operation, if the store rejects it or does not answer.

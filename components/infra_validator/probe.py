@@ -9,7 +9,6 @@ from typing import Any
 
 from strategos.components.errors import GateStoppedError
 from strategos.components.exported import SERVE
-from strategos.components.files import filesystems
 from strategos.components.worker_process import serve
 
 
@@ -32,7 +31,6 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     model = request["model"]
-    filesystems.register(model)
     signature = _signature(model)
     if not request["requests"]:
         return {"answers": 0, "outputs": sorted(signature.structured_outputs)}

@@ -44,10 +44,17 @@ class Written(NamedTuple):
 def unpublished(artifact: str) -> str:
     """The folder for files of an artifact that are not published yet.
 
+    In an object store it is beside the artifact: Arrow, when it removes an object,
+    writes an empty one for the folder above. The launcher of Kubeflow Pipelines would
+    take that for a file, and could not copy the artifact.
+
     Args:
       artifact: URI of the artifact.
     """
-    return os.path.join(artifact, _UNPUBLISHED)
+    if not filesystems.is_remote(artifact):
+        return os.path.join(artifact, _UNPUBLISHED)
+    above, _, name = artifact.rstrip("/").rpartition("/")
+    return f"{above}/{_UNPUBLISHED}-{name}"
 
 
 def attempt(shard: int) -> str:

@@ -13,7 +13,6 @@ import apache_beam as beam
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
 from strategos.components.shards import worker_boot
 from strategos.components.shards.beam_engine import ENGINES, BeamEngine
 from strategos.components.shards.engine import Engine, unreachable
@@ -140,7 +139,6 @@ def _portable(environ: Mapping[str, str]) -> list[str]:
     anyone.
     """
     variables = {name: environ[name] for name in _PASSED if name in environ}
-    variables |= filesystems.registered()
     worker = {"command": _worker_command(), "env": variables}
     return [
         "--runner=PortableRunner",

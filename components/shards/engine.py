@@ -34,6 +34,8 @@ class Engine:
     Attributes:
       memory: Bytes that all processes of the run may take; None for three quarters of
         the memory that this process may use.
+      exchange: URL of a folder that this process and the workers see, set where an
+        executor's own files are local copies; see `files/exchange`.
     """
 
     runner: str = "direct"
@@ -48,6 +50,7 @@ class Engine:
     temp_location: str | None = None
     image: str | None = None
     memory: int | None = None
+    exchange: str | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     @property

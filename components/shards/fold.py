@@ -37,8 +37,8 @@ def fold(
         succeeded counts.
       merge: Merges the results of two neighbours, the earlier first; may modify the
         earlier.
-      folder: Folder that this process and the workers see; for the result of a
-        pipeline, which is removed there.
+      folder: Folder that this process and the workers see, unless the engine has
+        an `exchange`; for the result of a pipeline, which is removed there.
       paced: Whether helpers start only once the pace shows that they pay, however many
         shards there are: for work that takes less time than its imports and data.
 
@@ -52,4 +52,4 @@ def fold(
         return threads.fold(shards, work, merge, workers, helpers, _GROUP, paced)
     from strategos.components.shards import pipeline
 
-    return pipeline.fold(engine, shards, work, merge, folder, _GROUP)
+    return pipeline.fold(engine, shards, work, merge, engine.exchange or folder, _GROUP)

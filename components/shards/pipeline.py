@@ -8,6 +8,7 @@ and Beam would infer the type of each.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pickle
@@ -17,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import apache_beam as beam
-from tfx.dsl.io import fileio
 
 from strategos.components import errors
 from strategos.components.errors import UserError
@@ -28,10 +28,11 @@ from strategos.components.shards.engine import Engine
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
-# Suffixes of files beside the result.
-_BEGUN = ".begun"
-_BLOCK_OF_SHARDS = ".shards"
-_FAILED = ".failed"
+# Names in the folder of a fold.
+_BEGUN = "begun"
+_FAILED = "failed"  # a folder, with a file for each shard
+_RESULT = "result"
+_SHARDS = "shards-{}"  # a block of them
 
 _BLOCK = 4096  # shards in a file
 
@@ -59,17 +60,17 @@ def fold(
     """
     if len(shards) == 1:  # nothing to spread or to merge
         return work(shards[0])
-    result = os.path.join(folder, f".fold-{uuid.uuid4().hex}")
+    own = f"{folder}/.fold-{uuid.uuid4().hex}"
     try:
-        blocks = _write_blocks(shards, result)
-        storage.write(f"{result}{_BEGUN}", "")
+        blocks = _write_blocks(shards, own)
+        storage.write(f"{own}/{_BEGUN}", "")
         with beam_runners.make_pipeline(engine) as pipeline:
             outcomes = (
                 pipeline
                 | "Blocks" >> beam.Create(range(blocks), reshuffle=False)
-                | "Shards" >> beam.ParDo(_Read(result))
+                | "Shards" >> beam.ParDo(_Read(folder, own))
                 | "Spread" >> beam.Reshuffle()
-                | "Work" >> beam.ParDo(_Work(work, result, group))
+                | "Work" >> beam.ParDo(_Work(work, folder, own, group))
             )
             for level in range(_levels(len(shards), group)):
                 outcomes = (
@@ -77,24 +78,24 @@ def fold(
                     | f"Group{level}" >> beam.GroupByKey()
                     | f"Merge{level}" >> beam.ParDo(_Merge(merge, group))
                 )
-            _ = outcomes | "Save" >> beam.ParDo(_Save(result))
-        if not storage.exists(result, patient=True):
+            _ = outcomes | "Save" >> beam.ParDo(_Save(own))
+        if not storage.exists(f"{own}/{_RESULT}", patient=True):
             raise _unseen(folder, "this process", "its workers write to")
-        failure, value = pickle.loads(storage.read(result, patient=True))
+        failure, value = pickle.loads(storage.read(f"{own}/{_RESULT}", patient=True))
     finally:
-        for path in fileio.glob(f"{result}*"):
-            fileio.remove(path)
+        with contextlib.suppress(OSError):  # would hide the failure of the work
+            storage.remove(own)
     if failure is not None:
         raise errors.unpacked(*failure)
     return value
 
 
-def _write_blocks(shards: Sequence[Any], result: str) -> int:
-    """Writes the shards to files, and returns the number of files."""
+def _write_blocks(shards: Sequence[Any], own: str) -> int:
+    """Writes the shards to files in a folder, and returns the number of files."""
     firsts = range(0, len(shards), _BLOCK)
     for block, first in enumerate(firsts):
         content = pickle.dumps(shards[first : first + _BLOCK], pickle.HIGHEST_PROTOCOL)
-        storage.write(f"{result}.{block}{_BLOCK_OF_SHARDS}", content)
+        storage.write(f"{own}/{_SHARDS.format(block)}", content)
     return len(firsts)
 
 
@@ -137,7 +138,6 @@ def _check_writable(folder: str) -> None:
 
 def _check_remote(folder: str) -> None:
     try:
-        filesystems.register(folder)
         object_stores.check_writable(folder)
     except UserError as error:
         raise UserError(
@@ -152,12 +152,12 @@ class _Read(beam.DoFn):
     Without the block, the worker does not see the folder, and `_Work` says so.
     """
 
-    def __init__(self, result: str):
-        self._result = result
+    def __init__(self, folder: str, own: str):
+        self._folder, self._own = folder, own
 
     def process(self, block: int) -> Iterator[tuple[int, Any]]:
-        _check_writable(os.path.dirname(self._result))
-        path, first = f"{self._result}.{block}{_BLOCK_OF_SHARDS}", block * _BLOCK
+        _check_writable(self._folder)
+        path, first = f"{self._own}/{_SHARDS.format(block)}", block * _BLOCK
         if storage.exists(path, patient=True):
             shards = pickle.loads(storage.read(path, patient=True))
             yield from enumerate(shards, first)
@@ -173,30 +173,29 @@ class _Work(beam.DoFn):
     a failure of a shard, later shards are skipped; earlier ones could fail as well.
     """
 
-    def __init__(self, work: Callable[[Any], Any], result: str, group: int):
-        self._work, self._result, self._group = work, result, group
+    def __init__(self, work: Callable[[Any], Any], folder: str, own: str, group: int):
+        self._work, self._folder, self._own, self._group = work, folder, own, group
 
     def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
         number, shard = element
         outcome: tuple[Any, Any] = (None, None)
-        _check_writable(os.path.dirname(self._result))
+        _check_writable(self._folder)
         if not self._failed_before(number):
             try:
                 self._check()
                 outcome = (None, self._work(shard))
             except Exception as error:
                 outcome = (errors.packed(error), None)
-                storage.write(f"{self._result}.{number:09}{_FAILED}", "")
+                storage.write(f"{self._own}/{_FAILED}/{number}", "")
         yield number // self._group, (number, outcome)
 
     def _check(self) -> None:
-        if not storage.exists(f"{self._result}{_BEGUN}", patient=True):
-            folder = os.path.dirname(self._result)
-            raise _unseen(folder, "a worker", "the driver writes to")
+        if not storage.exists(f"{self._own}/{_BEGUN}", patient=True):
+            raise _unseen(self._folder, "a worker", "the driver writes to")
 
     def _failed_before(self, number: int) -> bool:
-        failed = fileio.glob(f"{self._result}.*{_FAILED}")
-        return any(int(path.split(".")[-2]) < number for path in failed)
+        failed = storage.listed(f"{self._own}/{_FAILED}")
+        return any(int(os.path.basename(path)) < number for path in failed)
 
 
 class _Merge(beam.DoFn):
@@ -224,10 +223,11 @@ class _Merge(beam.DoFn):
 class _Save(beam.DoFn):
     """Writes the outcome to a file that appears when it is whole."""
 
-    def __init__(self, result: str):
-        self._result = result
+    def __init__(self, own: str):
+        self._own = own
 
     def process(self, element: tuple[int, Any]) -> Iterable[None]:
         _, (_, outcome) = element
-        storage.write(self._result, pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
+        content = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
+        storage.write(f"{self._own}/{_RESULT}", content)
         return ()

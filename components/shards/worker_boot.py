@@ -22,7 +22,6 @@ from typing import Any
 
 from strategos.components import fork_server, fork_serving, processes, worker_process
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
 from strategos.components.user_code import archive, modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 
@@ -74,7 +73,6 @@ def work(*arguments: str) -> None:
         os.environ.setdefault(name, value)
     os.environ.update(worker_process.NO_GPU)
     with _modules():
-        filesystems.register_in_worker()
         with processes.without_collections():
             from apache_beam.runners.worker import sdk_worker_main
         os.environ.update(_described(options.id, options.provision_endpoint))

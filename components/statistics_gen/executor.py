@@ -12,7 +12,6 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx import types
 from tfx.components.statistics_gen import executor as stock
 from tfx.components.util import examples_utils
-from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 from tfx_bsl.arrow import table_util
@@ -79,12 +78,10 @@ class Executor(EngineExecutor, stock.Executor):
         rows = 0
         for split in splits:
             folder = artifact_utils.get_split_uri([statistics], split)
-            fileio.makedirs(folder)
             path = os.path.join(folder, stock.DEFAULT_FILE_NAME)
             part = parts.get(split) or _Part(empty(), shards=0, of=0)
             assert part.statistics is not None  # all shards are merged
-            with fileio.open(path, "wb") as file:
-                file.write(part.statistics.SerializeToString())
+            storage.write(path, part.statistics.SerializeToString())
             found_rows = sum(each.num_examples for each in part.statistics.datasets)
             expected = counts.recorded([examples], split)
             counts.check(f"{examples.uri}/Split-{split}", found_rows, expected)

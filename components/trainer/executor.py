@@ -211,7 +211,6 @@ def prune_checkpoints(own: str) -> list[str]:
     """
     from tensorflow.io import gfile
 
-    filesystems.register(own)
     parent = os.path.dirname(own)
     kept = {}
     for name in gfile.listdir(parent) if gfile.isdir(parent) else ():

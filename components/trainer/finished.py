@@ -88,8 +88,6 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     from tensorflow.io import gfile
 
     copied = filesystems.needs_copies(spec.checkpoint_dir)
-    if not copied:
-        filesystems.register(spec.checkpoint_dir)
     marked = _read(f"{spec.checkpoint_dir}/{MARK}")
     if marked is None or not (new or marked["how"] == _how(spec)):
         return None

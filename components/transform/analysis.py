@@ -19,6 +19,7 @@ from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx.dsl.io import fileio
 
 from strategos.components import events
+from strategos.components.files import exchange
 from strategos.components.files.filesystems import is_remote
 from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine
@@ -56,9 +57,12 @@ def analyze(
     """
     try:
         schema = raw.complete(schema)
-        if engine.runner != "direct" or not _analyze_here(
+        by_tft = engine.runner != "direct" and not engine.exchange
+        if by_tft or not _analyze_without_beam(
             engine, preprocessing_fn, files, schema, folder
         ):
+            # TFT's workers write with TensorFlow, which does not open an exchange.
+            engine = engine if by_tft else Engine()
             _analyze(engine, preprocessing_fn, files, schema, folder)
         metadata = os.path.join(folder, tft.TFTransformOutput.RAW_METADATA_DIR)
         metadata_io.write_metadata(DatasetMetadata(schema), metadata)
@@ -69,17 +73,20 @@ def analyze(
         raise failed_rows(operation_error(failed[1])) from error
 
 
-def _analyze_here(
+def _analyze_without_beam(
     engine: Engine,
     preprocessing_fn: PreprocessingFn,
     files: Sequence[str],
     schema: schema_pb2.Schema,
     folder: str,
 ) -> bool:
-    """Analyzes without Beam; returns False if an operation needs Beam."""
+    """Analyzes without TFT's Beam pipeline; False if an operation needs that."""
     specs = raw.reader(schema).TensorAdapter().OriginalTypeSpecs()
-    with _temporary(engine, folder) as temporary:
-        rows = Rows(engine, files, schema, temporary)
+    with (
+        _temporary(engine, folder) as temporary,
+        exchange.folder(engine.exchange, temporary) as shared,
+    ):
+        rows = Rows(engine, files, schema, temporary, shared)
         needs = operations.analyze(rows, preprocessing_fn, specs, folder)
     if needs:
         message = f"analyzing on Beam in one thread, as {needs} runs only there"

@@ -17,6 +17,7 @@ from tensorflow_transform import impl_helper
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.files import exchange
 from strategos.components.records import columns, encode, splits
 from strategos.components.records.splits import WrittenSplit
 from strategos.components.records.write import Written
@@ -58,9 +59,12 @@ def materialize(
       UserError: An operation of the graph fails on a row.
     """
     shards = [(split, file) for split, some in files.items() for file in some]
-    work = _Shard(graph, examples)
+    done: _Done = ({}, {})
     try:
-        done = fold(engine, shards, work, _merge, examples) if shards else ({}, {})
+        with exchange.sent(engine.exchange, graph) as place:
+            work = _Shard(place, examples)
+            if shards:
+                done = fold(engine, shards, work, _merge, examples)
     finally:
         _load.cache_clear()  # another graph may come to the same folder
     written_splits, not_finite = done
@@ -148,11 +152,11 @@ class _Transformer:
     """Applies a transform graph to raw examples; several threads may share it.
 
     Args:
-      folder: Folder of the transform graph.
+      folder: Folder of the transform graph, from `exchange.sent`.
     """
 
     def __init__(self, folder: str):
-        output = tft.TFTransformOutput(folder)
+        output = tft.TFTransformOutput(exchange.local(folder))
         graph = TransformGraph(output)
         self._raw_schema = output.raw_metadata.schema
         self._needed = sorted(graph.raw_features_of(graph.outputs))

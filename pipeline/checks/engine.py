@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strategos.components.container.mounts import opened_by_workers
 from strategos.components.errors import UserError
-from strategos.components.files.filesystems import missing_in_workers
 from strategos.components.shards.beam_engine import ENGINES
 from strategos.components.shards.engine import unreachable
 from strategos.components.shards.flink import jars, java
@@ -30,8 +28,6 @@ def check(config: Config, *, target: str | None = None) -> Iterator[UserError]:
         return
     if engine.runner == "dataflow":
         yield from _unseen_by_dataflow(config, target)
-    else:
-        yield from _root_problems(config, target)
     if target:
         yield from _problems_of_image(config)
         return
@@ -72,20 +68,6 @@ def _unseen_by_dataflow(config: Config, target: str | None) -> Iterator[UserErro
                 remedy="Move it there; or use `flink` or `portable`, on hosts that "
                 "see it.",
             )
-
-
-def _root_problems(config: Config, target: str | None) -> Iterator[UserError]:
-    """Yields a problem if workers, e.g. on other hosts, cannot open the root."""
-    key, root = _root(config, target)
-    unseen = f"workers of `run.engine.runner: {config.run.engine.runner}` cannot"
-    opened = opened_by_workers(root) if target == "kubeflow" else root
-    if cause := missing_in_workers(opened):
-        yield config.problem(
-            key,
-            f"{unseen} open it: {cause}",
-            received=root,
-            remedy="Use `run.engine.runner: direct`, or another root.",
-        )
 
 
 def _problems_of_image(config: Config) -> Iterator[UserError]:

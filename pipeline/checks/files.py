@@ -13,12 +13,7 @@ from strategos.components import node_ids
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError
 from strategos.components.files import storage
-from strategos.components.files.filesystems import (
-    is_remote,
-    missing,
-    needs_copies,
-    unknown,
-)
+from strategos.components.files.filesystems import is_remote, needs_copies, unknown
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import declared
 from strategos.components.wording import choices, nearest
@@ -295,11 +290,16 @@ def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
 def _weights_problems(config: Config) -> Iterator[UserError]:
     """Yields a problem if the model to start from is missing."""
     key, folder = "trainer.warm_start", config.trainer.named_weights
-    # Downloaded, unless the training's own files are remote.
-    by_tensorflow = is_remote(config.run.root) and not needs_copies(config.run.root)
-    cause = folder and (missing if by_tensorflow else unknown)(folder)
+    cause = folder and unknown(folder)
     if cause:
         yield config.problem(key, cause)
+    elif folder and needs_copies(folder) and config.run.root.startswith("gs://"):
+        yield config.problem(
+            key,
+            f"TensorFlow, which opens the files of {config.run.root}, opens no s3://",
+            received=folder,
+            remedy="Copy the weights to gs:// or to a folder of this machine.",
+        )
     elif folder and not is_remote(folder) and not Path(folder).is_dir():
         yield config.problem(
             key,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.data_files import spans
 from strategos.components.errors import UserError, required
-from strategos.components.files.filesystems import is_remote
+from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
     from strategos.components.data_files.listing import Listing
-    from strategos.pipeline.config.sections import Config
-
+    from strategos.components.shards.engine import Engine
+from strategos.pipeline.config.sections import Config
 
 _UNCOMPARED = "Judged without the model in production (--without-baseline)."
 
@@ -228,7 +228,6 @@ def plan(
         node.pipeline_node.execution_options.max_execution_retries = config.run.retries
     if config.run.cache or reused:
         damage.withdraw(ir, reused, config, connection)
-    engine = config.run.engine.to_engine(memory=config.run.memory_bytes)
     return Plan(
         files.run_id,
         ir,
@@ -238,7 +237,7 @@ def plan(
         {**_facts(values, config, options, code), "keys": json.dumps(keys)},
         {
             **operation.to_environment(),
-            **engine.to_environment(),
+            **engine_of(config).to_environment(),
             **graph.workload_paths(config).to_environment(),
             **pushes,
             FOLDER_VARIABLE: str(state_folder(config.run.root) / "span-statistics"),
@@ -247,6 +246,19 @@ def plan(
         path,
         request,
     )
+
+
+def engine_of(config: Config) -> Engine:
+    """The engine of a run on this machine.
+
+    Args:
+      config: The effective settings.
+    """
+    engine = config.run.engine.to_engine(memory=config.run.memory_bytes)
+    if engine.runner == "direct" or not needs_copies(config.run.root):
+        return engine
+    root = config.run.root.rstrip("/")
+    return dataclasses.replace(engine, exchange=f"{root}/{config.name}/.engine")
 
 
 def _facts(

@@ -53,8 +53,6 @@ def main() -> None:
             sys.argv[at] = ",".join(
                 _local(each, folder) for each in sys.argv[at].split(",")
             )
-        else:
-            filesystems.register(root)
         provide_pkg_resources()
         from tensorboard.main import run_main
 

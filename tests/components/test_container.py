@@ -11,6 +11,7 @@ import pytest
 
 from strategos.components import events
 from strategos.components.container import entry, mounts, step_log, step_record
+from strategos.components.shards.engine import VARIABLE, Engine
 
 URLS = {
     "minio://mlpipeline/v2/a": "/minio/mlpipeline/v2/a",
@@ -45,33 +46,49 @@ def test_only_uris_of_artifacts_are_mapped():
 def test_with_an_engine_a_step_works_on_urls_that_workers_open(
     tmp_path, monkeypatch, scheme
 ):
-    opened = {"minio": "s3"}.get(scheme, scheme)
+    """Of all artifacts; on S3, which TensorFlow cannot open, of the examples."""
+    url = f"{'gs' if scheme == 'gs' else 's3'}://b/run/Node"
+    copy = url if scheme == "gs" else f"{tmp_path}/{scheme}/b/run/Node"
     seen, done = {}, []
 
     def execute(words):
         seen.update(json.loads(words[words.index(entry._CALL) + 1]))
+        seen["exchange"] = Engine.from_environment().exchange
         written = {"artifacts": seen["outputs"]["artifacts"]}
         Path(seen["outputs"]["outputFile"]).write_text(json.dumps(written))
 
+    monkeypatch.setenv(mounts.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(VARIABLE, json.dumps({"runner": "portable"}))
     monkeypatch.setattr(entry, "_execute", execute)
-    for name in ("register", "remove_markers"):
-        monkeypatch.setattr(entry.filesystems, name, done.append)
+    monkeypatch.setattr(entry, "_remove_markers", done.append)
+    monkeypatch.setattr(entry.storage, "remove", done.append)
     monkeypatch.setattr(
         entry.object_stores, "check_writable", lambda uri, key: done.append(uri)
     )
-    of = {side: {"artifacts": [{"uri": f"{scheme}://b/{side}"}]} for side in ("i", "o")}
+
+    def of(name, kind=""):
+        declared = {"type": {"schemaTitle": f"tfx.{kind}"}} if kind else {}
+        return {"artifacts": [{"uri": f"{scheme}://b/run/Node/{name}", **declared}]}
+
+    made = {"rows": of("rows", "Examples"), "graph": of("graph", "TransformGraph")}
     call = {
-        "inputs": {"artifacts": {"x": of["i"]}},
-        "outputs": {"artifacts": {"y": of["o"]}, "outputFile": str(tmp_path / "out")},
+        "inputs": {"artifacts": {"x": of("x")}},
+        "outputs": {"artifacts": made, "outputFile": str(tmp_path / "out")},
     }
-    inputs = {"artifacts": {"x": {"artifactType": {"instanceSchema": "s"}}}}
+    inputs = {"artifacts": {"x": {"artifactType": {"schemaTitle": "tfx.Examples"}}}}
     words = [entry._CALL, json.dumps(call), entry._INPUTS, json.dumps(inputs)]
     entry._execute_on_urls(words, tmp_path / "events")
     (given,) = seen["inputs"]["artifacts"]["x"]["artifacts"]
-    assert given == {"uri": f"{opened}://b/i", "type": {"instanceSchema": "s"}}
-    assert set(done) == {f"{opened}://b/o"}
+    assert given == {"uri": f"{url}/x", "type": {"schemaTitle": "tfx.Examples"}}
+    assert entry._outputs(seen) == [f"{url}/rows", f"{copy}/graph"]
     written = json.loads((tmp_path / "out").read_text())
     assert written["artifacts"] == call["outputs"]["artifacts"]
+    if scheme == "gs":
+        assert seen["exchange"] is None
+        assert done == [url, f"{url}/rows", f"{url}/graph"]
+    else:
+        assert seen["exchange"] == f"{url}/.engine"
+        assert done == [url, f"{url}/.engine"] and Path(copy, "graph").is_dir()
 
 
 def test_problem_of_the_user_ends_a_step_without_a_traceback(

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
 from strategos.components.shards.flink import jars, java
 
 pytestmark = pytest.mark.engine
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.engine
 DATA = {"ExampleGen": "examples", "StatisticsGen": "statistics"}
 DATA["Transform"] = "transformed_examples"
 STEPS = ("Resolve", *DATA, "ImportSchemaGen", "Trainer", "BaselineModel", "Evaluator")
-WITHOUT_S3 = filesystems.needs_copies("s3://bucket")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +82,6 @@ def objects(client, below):
     return {key.removeprefix(below): body.read() for key, body in bodies.items()}
 
 
-@pytest.mark.skipif(WITHOUT_S3, reason="TensorFlow opens no s3://")
 def test_compiled_pipeline_sends_its_data_to_a_job_server(
     threads, kfp_launcher, bucket_client, job_server, tmp_path
 ):
@@ -112,10 +109,11 @@ def test_compiled_pipeline_sends_its_data_to_a_job_server(
         there = launcher.artifacts[node, output]["uri"].removeprefix("minio://bucket/")
         found = objects(bucket_client, f"{there}/")
         assert found == local_files(here) and len(found) > 1
-        assert not list(place.glob(f"containers/{node}-1/*/{there}"))
+        if output != "statistics":  # workers write examples to the store themselves
+            assert not list(place.glob(f"containers/{node}-1/*/{there}"))
     evaluation = launcher.artifacts["Evaluator", "evaluation"]["uri"]
     key = f"{evaluation.removeprefix('minio://bucket/')}/summary.json"
     summary = bucket_client.get_object(Bucket="bucket", Key=key)["Body"].read()
     assert json.loads(summary)["overall"] == threads.last_run()["metrics"]
-    # Of two splits, and the analysis; other nodes have one shard, and send no job.
-    assert (tmp_path / "server.log").read_text().count("Completed job") == 3
+    # Of two splits each; other work has one shard, and sends no job.
+    assert (tmp_path / "server.log").read_text().count("Completed job") == 2

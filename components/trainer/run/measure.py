@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems
 from strategos.components.trainer.compat.autograph import convert_user_code_only
 from strategos.components.trainer.distribution import devices
 from strategos.components.trainer.spec import WorkerSpec
@@ -42,7 +41,6 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: The user's code or data cannot be trained with.
     """
-    filesystems.register(request["spec"]["transform_graph"])
     convert_user_code_only()
     from strategos.components.trainer.run import session, tfx_run_fn
 

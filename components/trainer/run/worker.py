@@ -18,7 +18,7 @@ from typing import Any
 
 from strategos.components import events, exported
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, storage
+from strategos.components.files import storage
 from strategos.components.trainer import finished
 from strategos.components.trainer.compat.autograph import convert_user_code_only
 from strategos.components.trainer.distribution import strategy
@@ -80,8 +80,6 @@ def _train(
     limits = watchdog.Limits.of(operation)
     with tempfile.TemporaryDirectory(prefix="weights-") as folder:
         local = finished.with_local_outputs(spec, folder)
-        for place in (local.model_dir, local.warm_start):
-            filesystems.register(place)
 
         def train(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
             with uses.recording():

@@ -77,13 +77,17 @@ class Counts:
             self._spill()
         return self
 
-    def total(self) -> pa.Table | Ranked:
-        """`value` and `count`, each value once; in order if they were on disk."""
+    def total(self, folder: str) -> pa.Table | Ranked:
+        """`value` and `count`, each value once; in order if they were on disk.
+
+        Args:
+          folder: Local folder for sums that take too much memory.
+        """
         self.compact()
         if self._files:
             if self._parts:
                 self._spill()
-            return spilled.merged(self._files, self._bounds.folder)
+            return spilled.merged(self._files, folder)
         if self._parts:
             return self._parts[0]
         nothing = pa.array([], pa.large_binary()), pa.array([], pa.int64())

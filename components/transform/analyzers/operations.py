@@ -34,7 +34,9 @@ class Analysis(nodes.Visitor):
       first: The first graph of TensorFlow, without results of analyzers.
       trace: Makes the graph with the results so far.
       reading: By label of a phase, its accumulators and the tensors that they read.
-      folder: Folder for vocabularies.
+
+    Attributes:
+      temporary: Local folder for vocabularies and large counts.
     """
 
     def __init__(
@@ -43,10 +45,9 @@ class Analysis(nodes.Visitor):
         first: Traced,
         trace: Callable[[dict[str, tf.Tensor]], Traced],
         reading: Mapping[str, Mapping[str, tuple[Accumulator, Sequence[str]]]],
-        folder: str,
     ):
         self._rows, self._first, self._trace = rows, first, trace
-        self._reading, self._folder = reading, folder
+        self._reading, self.temporary = reading, rows.temporary
 
     def visit(self, operation: Any, inputs: _Values) -> _Values:
         """See `nodes.Visitor`."""
@@ -69,7 +70,7 @@ class Analysis(nodes.Visitor):
         return (tft_private.reserved_tokens(self._first.graph, operation.name),)
 
     def _write(self, operation: Any, left: Any, reserved: Any = None) -> _Values:
-        return (counts.write(left, operation, reserved, self._folder),)
+        return (counts.write(left, operation, reserved, self.temporary),)
 
 
 def _nothing(visitor: Any, operation: Any, *inputs: Any) -> _Values:
@@ -144,7 +145,7 @@ def _merge_vocabulary(visitor: Any, operation: Any, state: Any) -> _Values:
         return (counts.information(state, operation),)
     if order == kinds.WEIGHTED_LABELS:
         return ([(value, token) for token, value in state.items()],)
-    return (state.total(),)
+    return (state.total(visitor.temporary),)
 
 
 def _prune(visitor: Any, operation: Any, counted: Any) -> _Values:
@@ -263,12 +264,12 @@ def analyze(
         traced_graph.check(fingerprint)
         return traced_graph
 
-    plan = Plan(Bounds(rows.temporary, rows.engine.bytes))
+    plan = Plan(Bounds(rows.shared, rows.bytes))
     future = tft_private.build(first)
     nodes.Traverser(plan).visit_value_node(future)
     if plan.unknown:
         return plan.unknown[0].label
-    visitor = Analysis(rows, first, traced, plan.reading, rows.temporary)
+    visitor = Analysis(rows, first, traced, plan.reading)
     nodes.Traverser(visitor).visit_value_node(future).save(folder, assets)
     return ""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +15,15 @@ from apache_beam.internal import pickler
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.errors import UserError
+from strategos.components.files import exchange, storage
 from strategos.components.shards import progress
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 from strategos.components.transform import raw
 from strategos.components.transform.analyzers.accumulators import Accumulator
 from strategos.components.transform.analyzers.tft_private import Traced
+
+_OF_WORKERS = 1 << 30  # bytes; the counts of a shard travel to other workers
 
 States = dict[str, Any]
 """State of each accumulator by label."""
@@ -32,13 +37,20 @@ class Rows:
       engine: Runs the work on the files.
       files: Files of the raw examples: files of columns, or TFRecords.
       schema: From `raw.complete`.
-      temporary: Local folder for graphs that helpers load.
+      temporary: Local folder for graphs.
+      shared: Folder for what helpers and workers exchange: a path or URL.
     """
 
     engine: Engine
     files: Sequence[str]
     schema: schema_pb2.Schema
     temporary: str
+    shared: str
+
+    @property
+    def bytes(self) -> int:
+        """Memory for counts of tokens; of workers elsewhere nobody knows it."""
+        return _OF_WORKERS if self.engine.exchange else self.engine.bytes
 
 
 def states(
@@ -56,14 +68,13 @@ def states(
     names = {name for _, read in accumulators.values() for name in read}
     tensors = {name: traced.graph.get_tensor_by_name(_full(name)) for name in names}
     needed = traced.needed(tensors)
-    work = _Shard(_Part(traced, needed, tensors, rows.temporary), rows.schema, needed,
-                  accumulators)  # fmt: skip
+    part = _Part(traced, needed, tensors, rows)
+    work = _Shard(part, rows.schema, needed, accumulators)
     if not needed or not rows.files:
         return work.new()
     progress.begin(None)  # of each phase anew
-    return fold(
-        rows.engine, list(rows.files), work, work.merge, rows.temporary, paced=True
-    )
+    files, merge = list(rows.files), work.merge
+    return fold(rows.engine, files, work, merge, rows.shared, paced=True)
 
 
 def failed_rows(reason: str) -> UserError:
@@ -85,14 +96,14 @@ def _full(name: str) -> str:
 class _Part:
     """The part of the graph that the analyzers of a phase read.
 
-    Pickled, it is a folder: helpers load the graph that this process has traced.
+    Pickled, it is a folder: others load the graph that this process has traced.
     """
 
     def __init__(
-        self, traced: Traced, needed: list[str], tensors: Mapping[str, Any], folder: str
+        self, traced: Traced, needed: list[str], tensors: Mapping[str, Any], rows: Rows
     ):
         self._traced, self._apply = traced, traced.part(needed, dict(tensors))
-        self._temporary, self._folder = folder, ""  # saved to, when it is pickled
+        self._rows, self._folder = rows, ""  # saved to, when it is pickled
         self._lock = threading.Lock()
 
     def __call__(self, tensors: Sequence[Any]) -> dict[str, tf.Tensor]:
@@ -101,19 +112,41 @@ class _Part:
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         with self._lock:
-            if not self._folder:
-                folder = tempfile.mkdtemp(prefix="part-", dir=self._temporary)
-                self._traced.save_part(self._apply, folder)
-                self._folder = folder
+            self._folder = self._folder or self._save()
         return _LoadedPart, (self._folder,)
 
+    def _save(self) -> str:
+        folder = tempfile.mkdtemp(prefix="part-", dir=self._rows.temporary)
+        self._traced.save_part(self._apply, folder)
+        if not self._rows.engine.exchange:
+            return folder
+        url = f"{self._rows.shared}/{os.path.basename(folder)}"
+        storage.put(folder, url)
+        return url
 
-class _LoadedPart(_Part):
-    """A part of the graph in a helper."""
+
+class _LoadedPart:
+    """A part of the graph in another process, loaded when it is first called.
+
+    Args:
+      folder: The folder, or its URL.
+    """
 
     def __init__(self, folder: str):
-        self._loaded = tf.saved_model.load(folder)
-        self._apply = self._loaded.transform_fn
+        self._folder, self._lock = folder, threading.Lock()
+
+    def __call__(self, tensors: Sequence[Any]) -> dict[str, tf.Tensor]:
+        """See `_Part`."""
+        with self._lock:
+            apply = self._loaded.transform_fn
+        return apply(*tf.nest.flatten(tensors, expand_composites=True))
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return _LoadedPart, (self._folder,)
+
+    @functools.cached_property
+    def _loaded(self) -> Any:
+        return tf.saved_model.load(exchange.local(self._folder))
 
 
 class _Shard:

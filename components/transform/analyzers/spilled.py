@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import itertools
-import os
-import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strategos.components.files import filesystems, storage
 from strategos.components.shards import progress
 from strategos.components.statistics.value_counts import ranked, summed
 
@@ -38,11 +38,11 @@ class Bounds:
     """The memory that tables of counts may take, and the place of the others.
 
     Args:
-      folder: Local folder for files.
+      folder: Folder for files, which all workers see: a path or URL.
       memory: Bytes for all tables of an analysis.
 
     Attributes:
-      folder: Local folder for files.
+      folder: As above.
       tables: Number of tables that each shard has.
     """
 
@@ -60,7 +60,7 @@ def spill(table: pa.Table, folder: str) -> str:
 
     Args:
       table: `value`, large binary, each once, and `count`.
-      folder: Local folder that gets the file.
+      folder: Folder that gets the file.
     """
     parts = _parts(table["value"].combine_chunks())
     order = np.argsort(parts, kind="stable")
@@ -158,9 +158,8 @@ def _write(parts: Iterable[pa.Table], folder: str) -> str:
     """Writes each part as a batch of a file, and returns its path."""
     parts = iter(parts)
     first = next(parts)
-    handle, path = tempfile.mkstemp(".arrow", "counts-", folder)
-    os.close(handle)
-    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
+    path = f"{folder}/counts-{uuid.uuid4().hex}.arrow"
+    with storage.create(path) as file, pa.ipc.new_file(file, first.schema) as writer:
         for part in itertools.chain([first], parts):
             columns = [column.combine_chunks() for column in part.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, part.schema.names))
@@ -168,6 +167,7 @@ def _write(parts: Iterable[pa.Table], folder: str) -> str:
 
 
 def _read(file: str, part: int) -> pa.Table:
-    """A part of a file, in pages that the system may drop."""
-    with pa.memory_map(file) as source, pa.ipc.open_file(source) as reader:
+    """A part of a file; of a local one, in pages that the system may drop."""
+    opened = storage.open_arrow if filesystems.is_remote(file) else pa.memory_map
+    with opened(file) as source, pa.ipc.open_file(source) as reader:
         return pa.Table.from_batches([reader.get_batch(part)])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import node_ids
 from strategos.components.container import mounts
 from strategos.components.files import filesystems, object_stores, storage, trees
+from strategos.components.shards.engine import Engine
 from strategos.components.trainer import finished
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.plan import tfx_adapter
@@ -163,6 +164,9 @@ def of(artifacts: str, environ: Mapping[str, str]) -> Iterator[Copies | None]:
     root = posixpath.dirname(artifacts)
     copies = Copies(root, Operation.from_environment(environ))
     copies.clear()
+    exchange = Engine.from_environment(environ).exchange
+    if exchange:  # of a killed run
+        trees.remove(exchange)
     try:
         yield copies
     finally:

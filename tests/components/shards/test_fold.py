@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 
@@ -161,7 +162,7 @@ def test_exception_that_cannot_be_pickled_keeps_its_type_and_message(tmp_path):
 
 
 def test_workers_that_do_not_see_the_folder_are_named(tmp_path, on_start):
-    on_start.append(lambda: [path.unlink() for path in tmp_path.iterdir()])
+    on_start.append(lambda: [shutil.rmtree(path) for path in tmp_path.iterdir()])
     with pytest.raises(UserError, match="a worker on .* does not see") as error:
         fold(ENGINES[-1], range(3), numbers, join, str(tmp_path))
     assert error.value.key == "run.root"

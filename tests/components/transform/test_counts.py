@@ -43,7 +43,7 @@ def test_counts_are_exact_however_the_rows_are_cut(
             for token, n in batch:
                 total[token] += n / 4 if is_weighted else 1
         first, last = map(kind.compact, parts)
-        found = kind.merge(first, pickle.loads(pickle.dumps(last))).total()
+        found = kind.merge(first, pickle.loads(pickle.dumps(last))).total(str(tmp_path))
         assert isinstance(found, spilled.Ranked) == bool(on_disk and total)
         pairs = list(counts._pairs(found))
         assert sorted(pairs) == sorted((n, token) for token, n in total.items())
@@ -60,7 +60,7 @@ def test_tokens_that_grow_with_the_rows_take_bounded_memory(tmp_path):
         numbers = np.arange(batch * 20_000, (batch + 1) * 20_000)
         state.add(pa.array([b"token %d" % n for n in numbers], pa.large_binary()))
         most = max(most, pa.total_allocated_bytes() - start)
-    found = state.total().pruned(0, 10)
+    found = state.total(str(tmp_path)).pruned(0, 10)
     assert [token for _, token in found] == sorted(
         (b"token %d" % n for n in range(1_000_000)), reverse=True
     )[:10]
@@ -89,7 +89,7 @@ def test_adding_up_and_writing_a_large_vocabulary_are_reported(tmp_path, monkeyp
     events.open_sink(str(tmp_path / "events"), node="Transform")
     try:
         operation = VocabularyOrderAndWrite("words", False, False, "text")
-        counts.write(state.total(), operation, None, str(tmp_path))
+        counts.write(state.total(str(tmp_path)), operation, None, str(tmp_path))
     finally:
         events.open_sink(None)
     said = (tmp_path / "events").read_text()

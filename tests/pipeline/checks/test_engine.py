@@ -6,7 +6,6 @@ import socket
 
 import pytest
 
-from strategos.components.files import filesystems
 from strategos.pipeline.checks import engine
 from strategos.pipeline.config.loading import ConfigError, load
 
@@ -94,22 +93,7 @@ def portable():
 
 def test_root_may_be_where_workers_open_it_by_themselves(workload, portable):
     assert found(workload, *portable, "run.root=gs://a/b") == []
-    problems = found(workload, *portable, "run.root=s3://a/b")
-    if filesystems.needs_copies("s3://a/b"):
-        (problem,) = problems
-        assert "run.root: received s3://a/b; workers of" in problem
-        assert "`run.engine.runner: portable` cannot open: s3:// needs" in problem
-    else:
-        assert problems == []
-
-
-@pytest.mark.skipif(
-    filesystems.needs_copies("s3://a"), reason="TensorFlow opens no s3://"
-)
-def test_package_that_workers_need_for_s3_is_named(workload, portable, monkeypatch):
-    monkeypatch.setattr(filesystems, "_has_boto3", lambda: False)
-    (problem,) = found(workload, *portable, "run.root=s3://a/b")
-    assert "needs boto3 for Beam: pip install 'strategos[s3]'" in problem
+    assert found(workload, *portable, "run.root=s3://a/b") == []
 
 
 def test_what_flink_needs_is_named_with_the_setting(workload, monkeypatch):
@@ -134,15 +118,10 @@ def test_compiled_pipeline_asks_nothing_of_the_job_server(workload):
     assert compiled(workload, "gs://a/b", *seen, target="vertex") == []
 
 
-@pytest.mark.parametrize("runner", ["portable", "spark"])
-def test_root_of_a_compiled_pipeline_must_be_one_that_workers_open(workload, runner):
-    sets = [f"{RUNNER}={runner}", f"{ENDPOINT}=jobs.beam.svc:8099"]
-    assert compiled(workload, "gs://a/b", *sets) == []
-    for root in ("minio://mlpipeline/v2", "s3://a/b"):
-        problems = compiled(workload, root, *sets)
-        assert len(problems) == filesystems.needs_copies("s3://a/b")
-        for problem in problems:
-            assert f"kubeflow.root: received {root}; workers of" in problem
+@pytest.mark.parametrize("root", ["gs://a/b", "minio://mlpipeline/v2", "s3://a/b"])
+def test_root_of_a_compiled_pipeline_is_one_that_workers_open(workload, root):
+    sets = [f"{RUNNER}=portable", f"{ENDPOINT}=jobs.beam.svc:8099"]
+    assert compiled(workload, root, *sets) == []
 
 
 def test_flink_is_reached_from_a_step_by_its_job_server(workload):

@@ -264,3 +264,23 @@ def test_weights_count_by_what_they_are_and_not_by_where_they_lie(write, workloa
         patch.setenv(*environment.popitem())
         expected = str(workload.parent / "old" / "4" / "Format-Weights")
         assert workload_paths.weights(before) == expected
+
+
+@pytest.mark.parametrize(
+    ("runner", "root", "exchange"),
+    [
+        ("portable", "s3://b/r/", "s3://b/r/p/.engine"),
+        ("portable", "gs://b/r", None),
+        ("portable", "runs", None),
+        ("direct", "s3://b/r", None),
+    ],
+)
+def test_only_workers_under_a_root_on_s3_need_an_exchange(
+    workload, runner, root, exchange
+):
+    endpoint = "run.engine.options.job_endpoint=host:1"
+    sets = [f"run.engine.runner={runner}", endpoint] if runner == "portable" else []
+    server = "run.metadata=mysql://user@host:1/database"
+    config = load(workload, sets=["name=p", server, f"run.root={root}", *sets]).config
+    engine = planning.engine_of(config)
+    assert (engine.runner, engine.exchange) == (runner, exchange)

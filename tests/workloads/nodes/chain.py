@@ -1,6 +1,6 @@
-"""Runs all components that work on data, below a folder here or in an object store.
+"""Runs all components that work on data, as in a run with a root here or on S3.
 
-Its `data/a.parquet` has columns of texts, of numbers and of lists.
+The data, `data/a.parquet`, have columns of texts, of numbers and of lists.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components.files import filesystems, tfx_s3
-
 ROWS = 24_000
 
 
-def run(base):
-    """Runs the components one after the other; each reads what earlier ones wrote."""
-    if filesystems.is_remote(base):
-        tfx_s3.register(base)
-    described = schema()
-    nodes.write_examples(base, f"{base}/examples", "a.parquet")
-    nodes.write_statistics(base, f"{base}/statistics")
-    nodes.analyze(base, f"{base}/graph", preprocessing_fn, described)
-    nodes.transform(base, f"{base}/rows")
+def run(base, store=None):
+    """Runs the components one after the other; each reads what earlier ones wrote.
+
+    Args:
+      base: The folder of all files.
+      store: If given, the URL of the folder of data and examples.
+    """
+    store, described = store or base, schema()
+    nodes.write_examples(store, f"{store}/examples", "a.parquet")
+    nodes.write_statistics(store, f"{base}/statistics")
+    nodes.analyze(store, f"{base}/graph", preprocessing_fn, described)
+    nodes.transform(store, f"{store}/rows", f"{base}/graph")
     nodes.prepare_evaluation(base, described)
-    nodes.evaluate(base, base)
+    nodes.evaluate(base, base, store)
 
 
 def write_table(path):

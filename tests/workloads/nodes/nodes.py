@@ -92,8 +92,8 @@ def transform(inputs, uri, graph=None):
     materialize(Engine.from_environment(), graph, files, str(uri))
 
 
-def evaluate(inputs, uri):
-    examples = artifact(artifacts.Examples, f"{inputs}/examples")
+def evaluate(inputs, uri, store=None):
+    examples = artifact(artifacts.Examples, f"{store or inputs}/examples")
     examples.split_names = json.dumps(SPLITS)
     section = {"task": "regression", "metrics": ["mse", "mae"], "slices": ["text"]}
     settings = json.dumps({"evaluator": section, "label": "key"})

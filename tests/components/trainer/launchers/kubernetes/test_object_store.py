@@ -1,6 +1,6 @@
 """TFJobs whose pods are processes that share nothing but files in an object store.
 
-TensorFlow cannot open those on S3: on the older stack, tensorflow-io is hidden.
+TensorFlow cannot open those on S3.
 """
 
 from __future__ import annotations
@@ -22,11 +22,6 @@ from strategos.components.trainer.operation import Operation
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
 SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
 EPOCHS = 4
-_WITHOUT_S3 = """
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda *a: None if a[0] == "tensorflow_io" else found(*a)
-"""
 
 
 @pytest.fixture(
@@ -37,11 +32,8 @@ def object_store(request):
 
 
 @pytest.fixture(scope="module")
-def stored(bucket_client, environment, tmp_path_factory):
+def stored(bucket_client):
     """The keys of objects that stand for no folder, below `jobs`: `stored()`."""
-    folder = tmp_path_factory.mktemp("without-s3")
-    (folder / "sitecustomize.py").write_text(_WITHOUT_S3)
-    environment.setenv("PYTHONPATH", str(folder))
 
     def keys():
         found = bucket_client.list_objects_v2(Bucket="bucket", Prefix="jobs/")

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.files import filesystems
-
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
 SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
 EPOCHS = 4  # as of `undisturbed`
-MODULES = "s3://bucket/modules"
+MODULES = "gs://bucket/modules"
 
 _ANONYMOUS = """
 import os
@@ -32,22 +30,24 @@ os.dup2(1, 2)
 
 
 @pytest.fixture(scope="module")
+def object_store():
+    return "gs"
+
+
+@pytest.fixture(scope="module")
 def training(workload, make_spec, bucket_client):
     """Makes a training whose files are in an object store: `training(module)`."""
-    problem = filesystems.missing("s3://bucket")
-    if problem:
-        pytest.skip(problem)
     for path in filter(Path.is_file, workload.root.rglob("*")):
         name = f"data/{path.relative_to(workload.root)}"
         bucket_client.upload_file(str(path), "bucket", name)
 
     def at(path):
-        return path and f"s3://bucket/data/{Path(path).relative_to(workload.root)}"
+        return path and f"gs://bucket/data/{Path(path).relative_to(workload.root)}"
 
     def make(module="model", **changes):
         spec = make_spec(epochs=EPOCHS, module=module, **changes)
         marks = Path(spec.model_dir)
-        base = f"s3://bucket/{marks.name}"
+        base = f"gs://bucket/{marks.name}"
         return dataclasses.replace(
             spec.with_inputs(at),
             model_dir=f"{base}/model/1",
@@ -96,7 +96,7 @@ def assert_complete(assert_trained, bucket_client, tmp_path):
     """Checks a training in the object store: `assert_complete(spec, facts)`."""
 
     def objects(url):
-        prefix = url.removeprefix("s3://bucket/")
+        prefix = url.removeprefix("gs://bucket/")
         found = bucket_client.list_objects_v2(Bucket="bucket", Prefix=prefix)
         return {o["Key"][len(prefix) :]: o["Key"] for o in found.get("Contents", ())}
 
