@@ -1,4 +1,7 @@
-"""Data and schema in an object store, read by runs on this machine."""
+"""Data and schema on S3, read by runs on this machine.
+
+On Google Cloud Storage: test_cloud_storage.py.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-
-@pytest.fixture(
-    scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.faults)]
-)
-def object_store(request):
-    return request.param
 
 
 @pytest.fixture(scope="module")
