@@ -36,6 +36,7 @@ class Settings:
     steps_per_execution: int | None = None
     deterministic: bool = False
     cache_limit: int = CACHE_LIMIT
+    bucket_by: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

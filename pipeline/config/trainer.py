@@ -45,6 +45,7 @@ from strategos.pipeline.config.types import (
     Positive,
     Section,
     Size,
+    Text,
     Texts,
     interval,
     ordered,
@@ -263,6 +264,12 @@ class Trainer(Section):
         description="Size of a split up to which its examples stay in memory. Numbers "
         "of fixed size are parsed to a temporary file if they take more than 64 MiB. "
         "If its disk is full, they are parsed anew in every epoch.",
+    )
+    bucket_by: Text | None = Field(
+        Settings.bucket_by,
+        description="Transformed feature of varying length: rows of similar length "
+        "come into the same batch, so that little of it is padding. By default, "
+        "batches are random.",
     )
     warm_start: ModelPath | None = Field(
         None,

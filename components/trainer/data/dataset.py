@@ -31,9 +31,16 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components import events
+from strategos.components.errors import required
 from strategos.components.files import storage
 from strategos.components.records import read as read_records
-from strategos.components.trainer.data import column_files, columns, parsing, records
+from strategos.components.trainer.data import (
+    column_files,
+    columns,
+    length_buckets,
+    parsing,
+    records,
+)
 from strategos.components.trainer.data.columns import Columns, Packed
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.data.parts import Parts
@@ -67,6 +74,8 @@ class Split:
       columns: All examples, packed, if they are kept in memory, else None.
       records: The serialized examples if they are streamed, else None.
       stored: The parsed examples if they are kept in a file, else None.
+      bucketed_by: Feature by whose length the rows of a shuffled pass are divided into
+        batches; "" for none. Only with `columns`.
       rows_per_pass: Number of rows after which a shuffled pass ends; None for all.
     """
 
@@ -78,6 +87,7 @@ class Split:
     records: Records | None = None
     rows_per_pass: int | None = None
     stored: Stored | None = None
+    bucketed_by: str = ""
 
     def steps(self, batch_size: int, drop_last: bool = False) -> int:
         """Batches of one pass.
@@ -275,7 +285,14 @@ class Split:
             key, first = begin(epoch)
             rows = tf.range(self.rows, dtype=tf.int64)
             order = tf.random.experimental.stateless_shuffle(rows, key)
-            return order[: self.rows_per_pass], first
+            order = order[: self.rows_per_pass]
+            if self.bucketed_by:
+                held = required(self.columns)
+                lengths = length_buckets.lengths(held, self.bucketed_by)
+                order = length_buckets.sorted_batches(
+                    order, lengths, parts.batch_size, key
+                )
+            return order, first
 
         if blocks is None:
             return passes.map(order).prefetch(1).flat_map(no_autograph(parts.of))

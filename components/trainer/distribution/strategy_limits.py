@@ -24,6 +24,11 @@ _NOT_ON_SERVERS = {
         "runs are equal",
         "multi_worker_mirrored",
     ),
+    "bucket_by": (
+        "workers of parameter servers read the examples one by one, and do not know "
+        "their lengths ahead",
+        "multi_worker_mirrored",
+    ),
     "mixed_precision": (
         "variables on parameter servers are not cast to another precision",
         "multi_worker_mirrored",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 
@@ -11,7 +12,7 @@ import tensorflow_transform as tft
 from strategos.components.errors import UserError
 from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
-from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.data import dataset, file_shards, length_buckets
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.model.context import (
@@ -37,8 +38,10 @@ def training_split(
       UserError: No examples, fewer files than workers, a missing label, or another
         number of rows than was written.
     """
+    length_buckets.check(spec.settings.bucket_by, _features(spec))
     if spec.distribution.get("shard") != "files" or agreement.alone:
-        return split(spec, spec.train_files, spec.train_rows, agreement)
+        read = split(spec, spec.train_files, spec.train_rows, agreement)
+        return _bucketed(read, spec.settings.bucket_by)
     shares = file_shards.read(
         spec.train_files,
         _features(spec),
@@ -49,7 +52,15 @@ def training_split(
         total=agreement.total,
     )
     counts.check(os.path.dirname(spec.train_files[0]), shares.total, spec.train_rows)
-    return shares
+    own = _bucketed(shares.split, spec.settings.bucket_by)
+    return dataclasses.replace(shares, split=own)
+
+
+def _bucketed(read: dataset.Split, feature: str | None) -> dataset.Split:
+    if not feature:
+        return read
+    length_buckets.check_memory(read.columns)
+    return dataclasses.replace(read, bucketed_by=feature)
 
 
 def split(

@@ -14,6 +14,7 @@ from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.model import workload
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
 
 WORDS = ["bad", "dull", "fine", "great", "long", "new", "odd", "old", "slow", "été"]
 ROWS, EVALUATED = 115, 40
@@ -149,6 +150,21 @@ def test_several_replicas_train_as_one_device(
     facts = train_only(settings(distribution=distribution, epochs=1))
     wanted = pytest.approx(trained[1]["history"]["loss"][:1], abs=1e-5)
     assert facts["history"]["loss"] == wanted
+
+
+def test_several_replicas_train_as_one_device_on_batches_of_similar_length(
+    settings, train_only
+):
+    losses = {}
+    for devices in (1, 2):
+        distribution = {"strategy": "mirrored", "devices": devices}
+        bucketed = {
+            "distribution": distribution,
+            "settings": Settings(bucket_by="words"),
+        }
+        facts = train_only(settings(**bucketed, epochs=2))
+        losses[devices] = facts["history"]["loss"]
+    assert losses[2] == pytest.approx(losses[1], abs=1e-5)
 
 
 def test_the_served_model_answers_raw_rows_as_the_trained_one(trained, reviews):
