@@ -107,6 +107,10 @@ ELSEWHERE = {
         "strategos run examples/digits/pipeline.yaml --overlay "
         "examples/digits/onehot.yaml",
     ],
+    ("half a minute", "tests/e2e/test_docstrings.py", 'copy_example("docstrings"'): [
+        "strategos run examples/docstrings/pipeline.yaml",
+        "strategos run examples/docstrings/pipeline.yaml --set trainer.bucket_by=null",
+    ],
     ("runs until Ctrl-C", "tests/e2e/small/test_dev.py", 'small.command("dev"'): [
         *("strategos dev pipeline.yaml", f"strategos dev {_FLIGHTS}"),
     ],
