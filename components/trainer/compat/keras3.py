@@ -1,8 +1,8 @@
 """Supports Keras 3 models (`import keras`) next to tf-keras, which is `tf.keras` here.
 
-Both packages may be used in one process. A Keras 3 model trains by its own `fit` on one
-device and under Mirrored; under other strategies Keras 3 itself fails, so such a model
-is rejected. The two packages share most names; the differences are handled here.
+Both packages may be used in one process. A Keras 3 model trains by a loop of Strategos
+(`loop/keras3_loop.py`), because its own `fit` fails between workers. The two packages
+share most names; the differences are handled here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import logging
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +18,7 @@ import tensorflow as tf
 
 from strategos.components.trainer.spec import Settings
 
-STRATEGIES = ("one_device", "mirrored")
+STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 """Strategies under which a Keras 3 model trains."""
 
 
@@ -82,16 +81,31 @@ def unsynchronized(model: Any) -> list[Any]:
     sees only the rows of that replica.
 
     Returns:
-      Floating TensorFlow variables with `values`, one of each replica.
+      Floating TensorFlow variables; [] for a single replica.
     """
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return []
     variables = map(of_tensorflow, model.non_trainable_variables)
     return [
         variable
         for variable in variables
         if variable.dtype.is_floating
-        and len(getattr(variable, "values", ())) > 1
         and variable.aggregation == tf.VariableAggregation.NONE
     ]
+
+
+def normalizes_replicas(model: Any) -> bool:
+    """Whether a Keras 3 model has BatchNormalization over the rows of each replica."""
+    kind = _package().layers.BatchNormalization
+    layers = (x for x in model._flatten_layers() if isinstance(x, kind))
+    return not all(layer.synchronized for layer in layers)
+
+
+def own_metrics(model: Any) -> list[str]:
+    """Names of the metrics of a Keras 3 model's `compile` that are not of Keras."""
+    given = tf.nest.flatten(model._compile_config.config.get("metrics") or [])
+    own = (x for x in given if not isinstance(x, str) and not is_of_keras(type(x)))
+    return sorted({getattr(x, "name", None) or x.__name__ for x in own})
 
 
 def random_state(model: Any) -> dict[str, Any]:
@@ -213,8 +227,7 @@ def prepare(settings: Settings, seed: int) -> None:
 def compile_as(model: Any, settings: Settings) -> None:
     """Sets XLA and the steps per execution of a Keras 3 model's `fit`.
 
-    Also makes the loss of a replica without rows 0 instead of NaN, and `fit` right for
-    several replicas.
+    Also makes the loss of a replica without rows 0 instead of NaN.
 
     Args:
       model: The compiled model.
@@ -236,10 +249,6 @@ def compile_as(model: Any, settings: Settings) -> None:
         return tf.where(empty, tf.zeros_like(loss), loss)
 
     model.compute_loss = of_rows
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas > 1:
-        _build_from_first_replica(model)
-        _clip_sum(model.optimizer)
 
 
 def gradients(
@@ -258,77 +267,14 @@ def gradients(
     return found
 
 
-def _build_from_first_replica(model: Any) -> None:
-    """Has Keras build unbuilt layers, metrics and losses on the rows of one replica.
-
-    Keras itself takes the mean of a first batch over the replicas, which fails for text
-    and for replicas that have different numbers of rows.
-    """
-    strategy = model.distribute_strategy
-
-    def build(iterator: Any = None, data_batch: Any = None) -> None:
-        if iterator is not None:
-            _, _, batches = next(iter(iterator))
-            data_batch = tf.nest.map_structure(
-                lambda x: strategy.experimental_local_results(x)[0], next(batches)
-            )
-        with strategy.scope():
-            model._symbolic_build(data_batch=data_batch)
-
-    model._maybe_symbolic_build = build
-
-
-def _clip_sum(optimizer: Any) -> None:
-    """Has a Keras 3 optimizer clip the sum of the gradients of all replicas.
-
-    Keras clips the gradients of each replica, and then sums them. Here one replica
-    passes the clipped sum, and the others nothing: the rows of a sparse gradient must
-    not occur twice, because Adam squares each row separately.
-    """
-    inner = unscaled(optimizer)
-    if not any((inner.clipnorm, inner.global_clipnorm, inner.clipvalue)):
-        return
-    clip = inner._clip_gradients
-
-    def clip_sum(gradients: Any) -> list[Any]:
-        here = tf.distribute.get_replica_context()
-        clipped = clip(here.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients)))
-        is_first = tf.equal(here.replica_id_in_sync_group, 0)
-        return [_if(is_first, gradient) for gradient in clipped]
-
-    inner._clip_gradients = clip_sum
-
-
-def _if(condition: tf.Tensor, gradient: Any) -> Any:
-    """The gradient if `condition` holds; else zeros, or no rows of a sparse one."""
-    if isinstance(gradient, tf.IndexedSlices):
-        values, indices = gradient.values, gradient.indices
-        rows = tf.where(condition, tf.shape(values)[0], 0)
-        return tf.IndexedSlices(values[:rows], indices[:rows], gradient.dense_shape)
-    return tf.where(condition, gradient, tf.zeros_like(gradient))
-
-
-def divide_epoch(model: Any, steps: int) -> None:
-    """Chooses steps per execution that divide an epoch of a Keras 3 model.
-
-    Keras 3 runs the last execution in full, beyond the epoch; tf-keras runs only the
-    steps that are left.
+def build(model: Any, rows: Any) -> None:
+    """Creates the metrics and losses of a Keras 3 model, and unbuilt layers.
 
     Args:
-      model: The compiled model.
-      steps: Steps of an epoch.
+      model: The compiled model, in the scope of its strategy.
+      rows: Features and labels of some rows.
     """
-    requested = model.steps_per_execution
-    fitting = max(n for n in range(1, requested + 1) if steps % n == 0)
-    if fitting < requested:
-        logging.info(
-            "%d steps per execution do not divide the %d steps of an epoch, which a "
-            "Keras 3 model requires: using %d",
-            requested,
-            steps,
-            fitting,
-        )
-    model.steps_per_execution = fitting
+    model._symbolic_build(data_batch=rows)
 
 
 def _is_variable(part: Any) -> bool:

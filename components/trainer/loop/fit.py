@@ -1,4 +1,4 @@
-"""Training by Keras `fit`, over one stream of batches for all epochs."""
+"""Training by tf-keras's `fit`, over one stream of batches for all epochs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def fit(
 ) -> None:
     """Trains `model` from `position` to the end, evaluating after each epoch.
 
-    One call of Keras's `fit` runs the same number of steps in each epoch. So a start in
+    One call of `fit` runs the same number of steps in each epoch. So a start in
     the middle of an epoch takes two calls: one for the rest of this epoch, one for the
     other epochs. The optimizer is finalized (e.g. `use_ema`) once, after the last call,
     and also if no step is left.
 
     Args:
-      model: A compiled model, in the scope of its strategy.
+      model: A compiled tf-keras model, in the scope of its strategy.
       context: The training context.
       position: Position at which training starts; updated after each step.
       feed: Returns the stream of batches from a given step on.
@@ -48,10 +48,7 @@ def fit(
       evaluation_steps: Number of batches of `evaluation`.
       hooks: The callbacks.
     """
-    is_keras3 = keras3.is_model(model)
-    if is_keras3:
-        keras3.divide_epoch(model, context.steps_per_epoch)
-    elif int(model.steps_per_execution.numpy()) > 1:
+    if int(model.steps_per_execution.numpy()) > 1:
         _make_loops(model)
     hooks.begin()
     with optimizers.unfinalized(model.optimizer):
@@ -63,10 +60,8 @@ def fit(
                 epochs=epoch + 1 if offset else context.epochs,
                 steps_per_epoch=context.steps_per_epoch - offset,
                 validation_data=evaluation,
-                # Keras 3 restarts the iterator only if it finds the end itself.
-                validation_steps=None if is_keras3 else evaluation_steps,
-                # In a list, Keras 3 treats the hooks as one callback, called in order.
-                callbacks=[hooks] if is_keras3 else hooks,
+                validation_steps=evaluation_steps,
+                callbacks=hooks,
                 verbose=0,
             )
     optimizers.finalize(model)

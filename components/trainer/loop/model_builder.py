@@ -12,6 +12,7 @@ import tensorflow as tf
 from strategos.components import events, processes
 from strategos.components.trainer.compat import (
     keras3,
+    keras3_gradients,
     keras_names,
     optimizers,
     partitioned_variables,
@@ -157,6 +158,7 @@ class ModelBuilder:
             self._spec.settings,
             self._choice.name,
             own_loop=bool(self.code.run_fn),
+            sums_rows=self.sums_rows,
         )
 
     def _check_steps(self) -> None:
@@ -173,6 +175,8 @@ def configure_step(model: tf.keras.Model, settings: Settings) -> None:
     """
     if keras3.is_model(model):
         keras3.compile_as(model, settings)
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            keras3_gradients.sum_first(model.optimizer)
         return
     optimizers.compile_dense_updates_only(model)
     if settings.jit_compile:

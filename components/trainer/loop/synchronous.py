@@ -70,8 +70,6 @@ class Synchronous:
 
     def _distributed(self, model: tf.keras.Model, feed: dataset.Feed) -> Any:
         feed = keras3.batches(model, feed)
-        if keras3.is_model(model) and not self._builder.code.run_fn:
-            return feed()  # its `fit` divides them among the replicas
         return dataset.distributed(self._strategy, feed)
 
     def trained(

@@ -17,7 +17,7 @@ from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import callbacks, custom_loop, fit
+from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
 from strategos.components.trainer.loop.asynchronous import Asynchronous
 from strategos.components.trainer.loop.cadence import Cadence
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
@@ -183,7 +183,8 @@ class Training:
             )
         else:
             evaluation, steps = self._way.evaluation(model)
-            fit.fit(
+            train = keras3_loop.fit if keras3.is_model(model) else fit.fit
+            train(
                 model,
                 self._context,
                 position,

@@ -21,6 +21,7 @@ from strategos.components.trainer.model.known_losses import Loss, known_loss
 from strategos.components.trainer.model.label_checks import LabelChecker
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.user_code.user_errors import explain
+from strategos.components.wording import listed
 
 _PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
 
@@ -68,7 +69,7 @@ class ModelChecker:
             raise self._refusal(
                 "returned a Keras 3 model (made with the package `keras`), which "
                 f"does not train under {self._strategy}, only under "
-                f"{' and '.join(keras3.STRATEGIES)}. Build it with `tf.keras` instead: "
+                f"{listed(keras3.STRATEGIES)}. Build it with `tf.keras` instead: "
                 "replace `import keras` by `import tensorflow as tf; keras = tf.keras`."
             )
         if getattr(model, "optimizer", None) is None:

@@ -35,12 +35,6 @@ class Limit:
 
 LIMITS = (
     Limit(
-        lambda model, _: isinstance(model.optimizer, keras3.scaling_optimizer()),
-        "scales its loss (float16)",
-        "lets infinite gradients into the weights",
-        "Use `trainer.mixed_precision: bfloat16`",
-    ),
-    Limit(
         lambda model, _: bool(_of_optimizer(model, "gradient_accumulation_steps")),
         "has an optimizer with `gradient_accumulation_steps`",
         "fails in the first step",
@@ -51,16 +45,6 @@ LIMITS = (
         "has an optimizer with `ema_overwrite_frequency`",
         "fails in the first step",
         "Remove the argument (the weights are averaged at the end of training)",
-    ),
-    Limit(
-        lambda model, settings: (
-            max(settings.steps_per_execution or 1, model.steps_per_execution) > 1
-        ),
-        "is to run several steps per execution (`trainer.steps_per_execution`, or the "
-        "argument of `compile`)",
-        "fails in the first step",
-        "Remove it",
-        in_fit=True,
     ),
     Limit(
         lambda model, _: keras3.is_overridden(model, "train_step"),
@@ -74,6 +58,13 @@ LIMITS = (
         "has a `test_step` of its own",
         "gives it the loss divided by the replicas, and it reports a fraction",
         "Remove the method",
+        in_fit=True,
+    ),
+    Limit(
+        lambda model, _: keras3.is_overridden(model, "compute_loss"),
+        "has a `compute_loss` of its own",
+        "adds up its values, so that a mean counts once for each replica",
+        "Pass the loss to `compile`, with one value per row",
         in_fit=True,
     ),
 )

@@ -33,15 +33,30 @@ def average(model: tf.keras.Model) -> None:
       model: A model, outside of a step; all workers must call this together.
     """
     if keras3.is_model(model):
-        for variable in keras3.unsynchronized(model):
-            copies = variable.values
-            variable.assign(tf.add_n(copies) / len(copies))
+        _average_on_replicas(keras3.unsynchronized(model))
         return
     variables = compiled.variables(model) if isinstance(model, tf.keras.Model) else ()
     for variable in variables:
         local = variable.synchronization == tf.VariableSynchronization.ON_READ
         if local and variable.aggregation in _AVERAGED:
             variable.assign(variable.read_value())
+
+
+def _average_on_replicas(variables: list[Any]) -> None:
+    """Sets variables of which each replica has its own value to their mean."""
+    if not variables:
+        return
+
+    def average_each() -> None:
+        replica = tf.distribute.get_replica_context()
+        means = replica.all_reduce(
+            tf.distribute.ReduceOp.MEAN, [x.read_value() for x in variables]
+        )
+        for variable, mean in zip(variables, means, strict=True):
+            variable.assign(mean)
+
+    here = tf.distribute.get_strategy()
+    tf.function(lambda: here.run(average_each))()
 
 
 def of_first(function: Callable[[], Any]) -> Any:

@@ -36,6 +36,7 @@ def settle(
     strategy: str,
     *,
     own_loop: bool = False,
+    sums_rows: bool = False,
 ) -> TrainingContext:
     """Weights rows equally in uneven batches, or leaves the smaller last batch out.
 
@@ -46,6 +47,7 @@ def settle(
       strategy: Name of the strategy.
       own_loop: Whether the user's loop trains instead of `fit`, and weights rows
         itself.
+      sums_rows: Whether a loss of the model is a sum over rows, see `losses.combine`.
 
     Returns:
       `context`, or a copy that leaves a smaller last batch out.
@@ -58,9 +60,11 @@ def settle(
     rest = context.rows_per_epoch % size
     if not fixed and (replicas == 1 or not (rest or size % replicas)):
         return context
-    reason = _TPU if fixed else _obstacle(model, settings, 0 < rest < replicas)
+    few = 0 < rest < replicas
+    reason = _TPU if fixed else _obstacle(model, settings, sums_rows, few)
     if not reason:
-        _weigh(model, context)
+        if not keras3.is_model(model):  # whose gradients `keras3_loop` weighs
+            _weigh(model, context)
         return context
     if fixed or not own_loop:
         check_even(size, replicas, reason)
@@ -169,14 +173,14 @@ def _penalty(model: tf.keras.Model) -> tf.Tensor:
 
 
 def _obstacle(
-    model: tf.keras.Model, settings: Settings, without_rows: bool
+    model: tf.keras.Model, settings: Settings, sums_rows: bool, without_rows: bool
 ) -> str | None:
     """The reason why a model cannot train on unevenly split batches, or None."""
     if (settings.steps_per_execution or 1) > 1:
         # Within one execution a collective keeps the shapes of its first step.
         return "there are several steps per execution under several replicas"
     if keras3.is_model(model):
-        return "the model is one of Keras 3"
+        return _obstacle_of_keras3(model, sums_rows, without_rows)
     for name in ("train_step", "compute_loss"):
         if keras3.is_overridden(model, name):
             return f"the model has a `{name}` of its own"
@@ -186,5 +190,19 @@ def _obstacle(
         if getattr(loss, "reduction", None) in ("sum", "none"):
             return "the model has a loss that is a sum over rows, not a mean"
     if without_rows and (own := compiled.own_metrics(model)):
+        return f"a replica without rows cannot measure {listed(quoted(own))}"
+    return None
+
+
+def _obstacle_of_keras3(model: Any, sums_rows: bool, without_rows: bool) -> str | None:
+    if model.steps_per_execution > 1:
+        return "there are several steps per execution under several replicas"
+    if keras3.normalizes_replicas(model):
+        return "the model has BatchNormalization, which takes a mean over the batch"
+    if sums_rows:
+        return "the model has a loss that is a sum over rows, not a mean"
+    if without_rows and compiled.adds_losses(model):
+        return "a replica without rows cannot compute what layers give to `add_loss`"
+    if without_rows and (own := keras3.own_metrics(model)):
         return f"a replica without rows cannot measure {listed(quoted(own))}"
     return None

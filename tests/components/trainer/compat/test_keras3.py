@@ -98,12 +98,14 @@ def test_it_trains_evaluates_and_answers_raw_examples(alone, digits):
 
 
 def test_two_replicas_give_the_curve_of_one(alone, train, capfd):
-    _, facts = train(distribution={"strategy": "mirrored", "devices": 2})
+    settings = alone[0].settings
+    _, facts = train(
+        distribution={"strategy": "mirrored", "devices": 2}, settings=settings
+    )
     assert facts["replicas"] == 2
     for name, values in alone[1]["history"].items():
         assert facts["history"][name] == pytest.approx(values, abs=1e-5), name
     said = capfd.readouterr().err
-    assert "the smaller last batch of an epoch is left out: the model is" in said
     assert f"seen {EPOCHS} epochs, accuracy" in said
 
 
@@ -205,15 +207,13 @@ def weights_of(spec):
     return {x: reader.get_tensor(x) for x in names if "OBJECT_GRAPH" not in x}
 
 
-def test_several_steps_per_execution_end_with_the_epoch(alone, train, capfd):
+def test_several_steps_per_execution_end_with_the_epoch(alone, train):
     spec, undisturbed = alone
     settings = dataclasses.replace(spec.settings, steps_per_execution=7)
     _, facts = train(distribution={"strategy": "one_device"}, settings=settings)
     assert facts["steps"] == undisturbed["steps"]
     for name, values in undisturbed["history"].items():
         assert facts["history"][name] == pytest.approx(values, abs=1e-5), name
-    said = capfd.readouterr().err
-    assert "7 steps per execution do not divide the 44 steps of an epoch" in said
 
 
 def test_several_steps_per_execution_measure_each_evaluation_row_once():
@@ -253,14 +253,6 @@ def test_two_replicas_train_in_bfloat16(train):
     assert facts["history"]["val_accuracy"][-1] > 0.85
 
 
-def test_float16_on_several_replicas_is_rejected_with_the_remedy(train):
-    with pytest.raises(UserError, match="infinite gradients .*: bfloat16`, train"):
-        train(
-            distribution={"strategy": "mirrored", "devices": 2},
-            settings=Settings(mixed_precision="float16"),
-        )
-
-
 ONE_INPUT = """
 import keras
 
@@ -288,14 +280,14 @@ def test_a_model_gets_the_features_that_it_names(workload, spec_of):
     assert float(loss) == pytest.approx(facts["evaluation"]["loss"], abs=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+@pytest.mark.parametrize("strategy", ["central_storage", "parameter_server"])
 def test_other_strategies_are_rejected_with_the_remedy(alone, strategy):
     from strategos.components.trainer.run import session
 
     message = (
         r"keras3_model.py: `build_model`: returned a Keras 3 model .*does not train "
-        rf"under {strategy}, only under one_device and mirrored. Build it with "
-        r"`tf.keras`"
+        rf"under {strategy}, only under one_device, .*and multi_worker_mirrored. "
+        r"Build it with `tf.keras`"
     )
     with pytest.raises(UserError, match=message):
         session.untrained(alone[0], strategy, 2)

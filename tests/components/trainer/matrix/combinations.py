@@ -66,15 +66,15 @@ OF_REPLICAS = {
 }
 """What depends on the division of a batch among replicas."""
 
+_FITS_REPLICAS = {"clip": "none", "precision": "float32", "executions": None}
+"""With these, Keras 3's own `fit` is right for several replicas of one process."""
+
 _MIRRORED = {"strategy": "mirrored_2", "keras": 3}
 REJECTED: list[tuple[Cell, str]] = [
     ({"strategy": "central_storage", "keras": 3}, "does not train under central_stor"),
     ({"strategy": "central_storage", "precision": "float16"}, "mixed precision"),
-    ({"strategy": "two_workers", "keras": 3}, "does not train under multi_worker"),
     ({**_MIRRORED, "average": "overwritten"}, "`ema_overwrite_frequency`"),
-    ({**_MIRRORED, "executions": 5}, "several steps per execution"),
     ({**_MIRRORED, "step": "own"}, "`train_step` of its own"),
-    ({**_MIRRORED, "precision": "float16"}, "scales its loss"),
     ({**_MIRRORED, "loss": "own_mean"}, "the loss is one number for a batch"),
 ]
 """What differs from the plainest cell, and a pattern of the error."""
@@ -103,7 +103,8 @@ def all_cells() -> list[Cell]:
 
 def rejection(cell: Cell) -> str | None:
     """A pattern of the error that a cell ends with; None if it trains."""
-    if cell.get("strategy") == "mirrored_3":
+    gangs = {"mirrored_3", *(["two_workers"] if cell.get("keras") == 3 else [])}
+    if cell.get("strategy") in gangs:
         cell = {**cell, "strategy": "mirrored_2"}
     for changes, error in REJECTED:
         if changes.items() <= cell.items():
@@ -118,7 +119,7 @@ def drops_last_batch(cell: Cell) -> bool:
     if REPLICAS[cell["strategy"]] == 1:
         return False
     return (
-        cell["keras"] == 3
+        (cell["keras"], cell["loss"]) == (3, "own_sum")
         or cell["step"] == "own"
         or (cell["executions"] or 1) > 1
         or cell["normalization"] != "none"
@@ -142,11 +143,14 @@ def is_possible(cell: Cell) -> bool:
         return False
     if (
         cell.get("keras") == 3
-        and cell.get("strategy", "").startswith("mirrored")
-        and cell.get("clip", "none") != "none"
+        and REPLICAS.get(cell.get("strategy", ""), 1) > 1
         and not OF_REPLICAS.isdisjoint(cell.items())
+        and (
+            cell.get("strategy") == "two_workers"
+            or not _FITS_REPLICAS.items() <= {**_FITS_REPLICAS, **cell}.items()
+        )
     ):
-        return False  # Keras 3 clips the gradients of each replica
+        return False  # the `fit` of Keras 3 is no measure of several replicas then
     if {("dropout", "stock_dropout"), ("step", "own")} <= set(cell.items()) and (
         REPLICAS.get(cell.get("strategy", ""), 1) > 1
     ):
