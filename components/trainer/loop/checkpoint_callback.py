@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,21 @@ class Keeper(TensorCallback):
         if self._store.is_chief:
             required(self._state).name_lost()
         self._look()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """At the end of the block, however it ends, the last checkpoint is in place.
+
+        Raises:
+          OSError: The store does not answer, or rejects the request.
+        """
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):  # the first error counts
+                self._store.finish()
+            raise
+        self._store.finish()
 
     def is_due(self, step: int) -> bool:
         """Whether this worker would save now, without asking the other workers.

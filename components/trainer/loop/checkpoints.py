@@ -15,6 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ class Checkpoints:
     ) -> None:
         """Writes a checkpoint; the chief removes old and incomplete ones.
 
+        It is in its place after `finish`.
+
         Args:
           step: Steps done.
           parts: Objects with variables, by name: the model and its metrics.
@@ -97,11 +100,20 @@ class Checkpoints:
                 file.write(content.getvalue())
             text = json.dumps({**state, "step": step})
             storage.write(f"{path}/{_STATE}", text)
-        if self.is_chief:
-            kept = self.steps()[-self._keep :]
-            # Also incomplete ones, left by a chief that was killed.
-            for old in set(self._begun()) - set(kept):
-                self._remove(old)
+
+    def finish(self) -> None:
+        """Waits until the last checkpoint is in its place.
+
+        Raises:
+          OSError: The store does not answer, or rejects the request.
+        """
+
+    def _remove_others(self) -> None:
+        """Removes all but the newest complete checkpoints."""
+        kept = self.steps()[-self._keep :]
+        # Also incomplete ones, left by a chief that was killed.
+        for old in set(self._begun()) - set(kept):
+            self._remove(old)
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, ascending."""
@@ -152,6 +164,7 @@ class Checkpoints:
                 with contextlib.suppress(tf.errors.OpError):
                     gfile.rmtree(path)
                 raise
+        self._remove_others()
 
     @contextlib.contextmanager
     def _no_space_reported(self, step: int, place: str) -> Iterator[None]:
@@ -176,8 +189,9 @@ class Checkpoints:
 class CopiedCheckpoints(Checkpoints):
     """Checkpoints in an object store that TensorFlow cannot open.
 
-    Writes each checkpoint to a local folder and uploads it from there. All
-    workers of a gang download the checkpoint from which they resume.
+    Writes each checkpoint to a local folder. A thread uploads it from there while
+    training goes on; the next one waits for it. All workers of a gang download the
+    checkpoint from which they resume.
 
     Args:
       folder: URL of the checkpoints' folder, e.g. `s3://bucket/run/checkpoints`.
@@ -188,6 +202,8 @@ class CopiedCheckpoints(Checkpoints):
     def __init__(self, folder: str, *, keep: int, is_chief: bool):
         super().__init__(folder, keep=keep, is_chief=is_chief)
         self._copy: tempfile.TemporaryDirectory | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._upload: Future[None] | None = None
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, ascending."""
@@ -213,11 +229,29 @@ class CopiedCheckpoints(Checkpoints):
     @contextlib.contextmanager
     def _written_to(self, step: int) -> Iterator[str]:
         self._copy = None
-        with tempfile.TemporaryDirectory(prefix="copy-") as aside:
-            with self._no_space_reported(step, os.path.dirname(aside)):
-                yield aside
-            if self.is_chief:
-                remote_checkpoints.upload(aside, self._path(step))
+        self.finish()
+        aside = tempfile.TemporaryDirectory(prefix="copy-")
+        try:
+            with self._no_space_reported(step, os.path.dirname(aside.name)):
+                yield aside.name
+        except BaseException:
+            aside.cleanup()
+            raise
+        if self.is_chief:
+            self._upload = self._thread.submit(self._publish, aside, step)
+        else:
+            aside.cleanup()
+
+    def finish(self) -> None:
+        """Waits until the last checkpoint is in the store; see `Checkpoints`."""
+        upload, self._upload = self._upload, None
+        if upload:
+            upload.result()
+
+    def _publish(self, aside: tempfile.TemporaryDirectory, step: int) -> None:
+        with aside as folder:
+            remote_checkpoints.upload(folder, self._path(step))
+        self._remove_others()
 
 
 def step_of(name: str) -> int:

@@ -168,31 +168,32 @@ class Training:
             followed.insert(0, fit.StepsPerExecution(position, due))
         hooks = self._way.hooks(keeper, followed, model, position, self._context.epochs)
         feed = functools.partial(self._feed, model)
-        if self._code.run_fn:
-            ordered = keras3.batches(model, self._evaluated.ordered)
-            custom_loop.run(
-                self._code.run_fn,
-                self._context,
-                strategy=self._strategy,
-                model=model,
-                loop=custom_loop.Loop(
-                    model, self._context, position, feed, hooks, means
-                ),
-                eval_rows=self._evaluated.rows,
-                eval_dataset=functools.partial(ordered, self._spec.batch_size),
-            )
-        else:
-            evaluation, steps = self._way.evaluation(model)
-            train = keras3_loop.fit if keras3.is_model(model) else fit.fit
-            train(
-                model,
-                self._context,
-                position,
-                feed=feed,
-                evaluation=evaluation,
-                evaluation_steps=steps,
-                hooks=hooks,
-            )
+        with keeper.writing():
+            if self._code.run_fn:
+                ordered = keras3.batches(model, self._evaluated.ordered)
+                custom_loop.run(
+                    self._code.run_fn,
+                    self._context,
+                    strategy=self._strategy,
+                    model=model,
+                    loop=custom_loop.Loop(
+                        model, self._context, position, feed, hooks, means
+                    ),
+                    eval_rows=self._evaluated.rows,
+                    eval_dataset=functools.partial(ordered, self._spec.batch_size),
+                )
+            else:
+                evaluation, steps = self._way.evaluation(model)
+                train = keras3_loop.fit if keras3.is_model(model) else fit.fit
+                train(
+                    model,
+                    self._context,
+                    position,
+                    feed=feed,
+                    evaluation=evaluation,
+                    evaluation_steps=steps,
+                    hooks=hooks,
+                )
 
     def _chooses_steps(self, model: tf.keras.Model) -> bool:
         """Whether `fit.StepsPerExecution` chooses the steps per execution."""

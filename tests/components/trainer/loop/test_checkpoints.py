@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -82,9 +83,12 @@ def test_object_store_that_tensorflow_cannot_open_has_the_same(bucket, bucket_cl
 
     model = _model()
     model.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    chief, worker = store(), store(is_chief=False)
     for step in (1, 20, 300):
-        _save(store(), step, model)
-    _save(store(is_chief=False), 4000)
+        _save(chief, step, model)
+    _save(worker, 4000)
+    for each in (chief, worker):
+        each.finish()
     assert store().steps() == [20, 300]
     worker, other = store(is_chief=False), _model()
     found = worker.find(300)
@@ -96,10 +100,20 @@ def test_object_store_that_tensorflow_cannot_open_has_the_same(bucket, bucket_cl
     mark = "kept/step-0000000300/state.json"
     bucket_client.delete_object(Bucket="bucket", Key=mark)  # as if never completed
     assert store().steps() == [20]
-    _save(store(), 301)
+    _save(chief, 301)
+    chief.finish()
     listed = bucket_client.list_objects_v2(Bucket="bucket", Prefix="kept/step-")
     names = {each["Key"].split("/")[1] for each in listed["Contents"]}
     assert names == {"step-0000000020", "step-0000000301"}
+
+
+def test_training_goes_on_while_a_checkpoint_is_uploaded(bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = CopiedCheckpoints("s3://no-such-bucket/kept", keep=2, is_chief=True)
+    _save(store, 1)  # returns
+    with pytest.raises(OSError, match="no-such-bucket"):
+        _save(store, 2)  # waits for the first
+    assert not list(tmp_path.iterdir())  # no local copy is left
 
 
 def test_only_the_chiefs_copy_is_kept(tmp_path):
