@@ -21,10 +21,10 @@ VARIABLE = "STRATEGOS_TRAINER"
 class Operation:
     """Launcher, time-outs, restarts and checkpoints.
 
-    The fields are the settings of the same names in `trainer.distribution` and
-    `trainer.checkpoint`, with time-outs in seconds; `checkpoint_every` stays text, e.g.
-    "30s" or "200 steps". The configuration describes them and takes its defaults from
-    here.
+    The fields are the settings of the same names in `trainer.distribution`,
+    `trainer.checkpoint` and `trainer.debug`, with time-outs in seconds;
+    `checkpoint_every` stays text, e.g. "30s" or "200 steps". The configuration
+    describes them and takes its defaults from here.
 
     Attributes:
       checkpoint_key: Hash of this training's data, settings and code; "" where the
@@ -44,6 +44,7 @@ class Operation:
     checkpoint_key: str = ""
     from_scratch: bool = False
     judged_as: str = ""
+    check_numerics: bool = False
     job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_environment(self) -> dict[str, str]:

@@ -22,6 +22,9 @@ _GRAPH_REMARK = re.compile(
     re.MULTILINE,
 )
 _FUNCTION_REMARK = re.compile(r"\{\{function_node [^}]*\}\} ?")
+_NOT_FINITE = re.compile(r'Detected Infinity or NaN in output \d+ of [\w-]+ op "(\w+)"')
+_CHECKED_NODE = re.compile(r"Detected at node (\S+)/\w+/CheckNumerics")
+_FOUND = re.compile(r"Tensor had ([^\n]+) values")
 _OPERATION_REMARK = re.compile(r" \[Op:\w+\](?: name: ?\S*)?\s*$")
 _EAGER_REMARK = re.compile(r" You can attempt the following resolutions[\s\S]*")
 _SCOPE_REMARK = re.compile(r"\. Please ensure you are using a `keras\.utils[\s\S]*")
@@ -42,6 +45,9 @@ def explain(error: BaseException, folder: str) -> str:
       error: The exception.
       folder: Folder of the user's code.
     """
+    where = location(error, folder)
+    if text := _not_finite(str(error)):
+        return f"{where}: {text}" if where else text
     text = str(error).rsplit("in user code:", 1)[-1]
     text = _QUOTED_FRAME.sub("", text)
     text = _EAGER_REMARK.sub("", _LAYER_REMARK.sub("", text))
@@ -55,8 +61,18 @@ def explain(error: BaseException, folder: str) -> str:
     text = _SCOPE_REMARK.sub(".", text)
     text = "\n".join(line.strip() for line in text.splitlines())
     text += _meant(error, text)
-    where = location(error, folder)
     return f"{where}: {text}" if where else text
+
+
+def _not_finite(message: str) -> str:
+    """The finding of `tf.debugging.enable_check_numerics`; "" for another message."""
+    operation = _NOT_FINITE.search(message)
+    if operation is None:
+        return ""
+    node, found = _CHECKED_NODE.search(message), _FOUND.search(message)
+    of = f" in `{node.group(1)}`" if node else ""
+    values = found.group(1) if found else "NaN or infinite"
+    return f"the operation {operation.group(1)}{of} gives {values} values"
 
 
 def _meant(error: BaseException, text: str) -> str:

@@ -178,6 +178,16 @@ class Checkpoint(Section):
     )
 
 
+class Debug(Section):
+    """Aids for finding faults, which never change the result of training."""
+
+    check_numerics: bool = Field(
+        Operation.check_numerics,
+        description="Whether each operation is checked for NaN and infinity. Training "
+        "then takes a multiple of the time.",
+    )
+
+
 class Trainer(Section):
     """How the model is built and trained."""
 
@@ -208,6 +218,9 @@ class Trainer(Section):
     checkpoint: Checkpoint = Field(
         default_factory=Checkpoint,
         description="Checkpoints, from which an interrupted training resumes.",
+    )
+    debug: Debug = Field(
+        default_factory=Debug, description="Aids for finding faults in the model."
     )
     callbacks: Callbacks = Field(
         default_factory=Callbacks,
@@ -390,5 +403,6 @@ class Trainer(Section):
             max_restarts=distribution.max_restarts,
             checkpoint_every=interval(self.checkpoint.every),
             checkpoint_keep=self.checkpoint.keep,
+            check_numerics=self.debug.check_numerics,
             job=distribution.job(kubeflow, vertex),
         )

@@ -12,10 +12,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
+from strategos.components.trainer.gang import contact
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
 from strategos.components.trainer.loop.asynchronous import Asynchronous
@@ -112,6 +114,7 @@ class Training:
             evaluated = EvaluatedWeights(recorder)
             with (
                 self._of_chief(self._spec.log_dir) as log_dir,
+                _step_named(position),
                 self._code.blamed("training fails"),
             ):
                 others = self._callbacks(model, position, log_dir)
@@ -202,6 +205,7 @@ class Training:
             and self._choice.name == "one_device"
             and not self._code.run_fn
             and not self._watch_batches
+            and not self._operation.check_numerics  # its errors name one step
             and fit.StepsPerExecution.suits(model)
         )
 
@@ -261,3 +265,23 @@ class Training:
             "examples": epochs + position.offset * self._spec.batch_size,
             "examples_per_second": round(progress.examples_per_second, 1),
         }
+
+
+@contextlib.contextmanager
+def _step_named(position: Position) -> Iterator[None]:
+    """Adds the step to errors of operations, e.g. of `tf.debugging.assert_positive`.
+
+    Args:
+      position: The position of training.
+
+    Raises:
+      UserError: The error of the body.
+    """
+    try:
+        yield
+    except UserError as error:
+        cause = error.__cause__
+        if not isinstance(cause, tf.errors.OpError) or contact.is_loss(cause):
+            raise
+        done = f"after step {position.step:,}" if position.step else "in the first step"
+        raise error.but(message=f"{error.message} ({done})") from cause

@@ -52,6 +52,8 @@ def train(
     """
     heartbeat.current().joined()
     configure(spec)
+    if operation.check_numerics:  # with whole paths, by which errors find user code
+        tf.debugging.enable_check_numerics(path_length_limit=4096)
     # Not the launcher's choice: each process has the devices of its own host.
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:

@@ -58,6 +58,7 @@ def test_results_do_not_follow_how_training_is_run(workload):
         "trainer.distribution.max_restarts=0",
         "trainer.distribution.bandwidth=10Gbit",
         "trainer.checkpoint={every: 1 step, keep: 9}",
+        "trainer.debug.check_numerics=true",
     ]
     other = load(workload, sets=sets).config
     assert other.runtime_parameters() == plain.runtime_parameters()
@@ -70,6 +71,7 @@ def test_results_do_not_follow_how_training_is_run(workload):
         max_restarts=0,
         checkpoint_every="1 steps",
         checkpoint_keep=9,
+        check_numerics=True,
     )
     assert other.trainer.distribution.bytes_per_second == 1.25e9
     job = "{partition: p, time_limit: 2h, options: [--exclusive]}"
