@@ -20,7 +20,7 @@ TRAINER = "components.trainer"
 TRAINER_FLOORS = [
     [
         f"{TRAINER}.{name}"
-        for name in ("spec", "operation", "finished", "remote_checkpoints")
+        for name in ("spec", "phases", "operation", "finished", "remote_checkpoints")
     ],
     [f"{TRAINER}.compat"],
     [f"{TRAINER}.distribution"],

@@ -63,8 +63,9 @@ class Trainer(base_component.BaseComponent):
         `trainer.json`. Its facts are custom properties as well: `strategy`, `reason`,
         `replicas`, `workers`, `global_batch`, `steps`, `examples`,
         `examples_per_second`, `restarts`, `seed`, `rows`, `parameters`, `history`,
-        `evaluation`, `warm_start`; `trainer.json` also has `weights_epoch`, the epoch
-        that was evaluated with the exported weights, or null.
+        `evaluation`, `warm_start`, `phases` (if there are any); `trainer.json` also has
+        `weights_epoch`, the epoch that was evaluated with the exported weights, or
+        null.
       model_run: TensorBoard's events.
     """
 

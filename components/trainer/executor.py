@@ -282,5 +282,6 @@ def _record(model: types.Artifact, facts: Mapping[str, Any]) -> None:
     if "examples_per_second" in facts:
         speed = facts["examples_per_second"]
         model.set_float_custom_property("examples_per_second", speed)
-    for name in ("history", "evaluation"):
+    recorded = ["history", "evaluation", *(["phases"] if facts.get("phases") else [])]
+    for name in recorded:
         model.set_string_custom_property(name, json.dumps(facts[name]))

@@ -6,7 +6,7 @@ Imports neither TensorFlow nor TFX.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 CACHE_LIMIT = 10**9
@@ -21,11 +21,13 @@ class Settings:
     """Everything besides data, model and strategy that changes the result of training.
 
     The settings of the same names in `trainer`, which describes them and takes its
-    defaults from here. `cache_limit` is in bytes.
+    defaults from here. `cache_limit` is in bytes. `phases` lists the arguments of
+    `phases.Phase`.
     """
 
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    phases: Sequence[Mapping[str, Any]] = ()
     last_batch: Literal["keep", "drop"] = "keep"
     scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"
     base_batch_size: int | None = None

@@ -28,6 +28,7 @@ _NOT_FOR_STOCK = (
     "checkpoint",
     "callbacks",
     "optimizer",
+    "phases",
     "last_batch",
     "scale_learning_rate",
     "base_batch_size",

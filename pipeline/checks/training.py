@@ -97,8 +97,11 @@ def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
         message = "`last_batch: drop` leaves no step"
         needs.append(("batch_size", trainer.batch_size, message))
     if trainer.warm_up_steps:
-        rows = -(-trainer.warm_up_steps * trainer.batch_size // trainer.epochs)
-        message = f"{trainer.epochs} epochs have fewer steps"
+        # Each phase has an optimizer of its own, whose rate rises anew.
+        phases = [phase.epochs for phase in trainer.phases.values()]
+        epochs = min(phases, default=trainer.epochs)
+        rows = -(-trainer.warm_up_steps * trainer.batch_size // epochs)
+        message = f"{epochs} epochs have fewer steps"
         needs.append(("warm_up_steps", rows, message))
     if not needs:
         return

@@ -28,10 +28,13 @@ from strategos.components.trainer.distribution.batch_checks import (
     check_replicas,
 )
 from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.phases import check_epochs
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.phases.sections import Phase, PhaseName, total_epochs
+from strategos.pipeline.config.phases.stopping import MODE, EarlyStopping, Mode
 from strategos.pipeline.config.problems import raise_all, received, reject, reject_at
 from strategos.pipeline.config.training.optimizer import Optimizer, conflicts
 from strategos.pipeline.config.types import (
@@ -53,24 +56,6 @@ from strategos.pipeline.config.types import (
     size,
 )
 
-_Mode = Literal["auto", "min", "max"]
-_MODE = (
-    "Whether a smaller (`min`) or a larger value of the metric is better. `auto` "
-    "decides by the class of the compiled metric, of which all of Keras's own are "
-    "known, and takes smaller losses as better; a metric of your own needs `min` or "
-    "`max`."
-)
-
-
-class EarlyStopping(Section):
-    """Ends training when a metric no longer improves."""
-
-    monitor: Metric = Field("val_loss", description="Metric to monitor.")
-    patience: NotNegative = Field(
-        2, description="Epochs without improvement after which training ends."
-    )
-    mode: _Mode = Field("auto", description=_MODE)
-
 
 class BestCheckpoint(Section):
     """Exports the weights of the best epoch instead of the last epoch."""
@@ -78,7 +63,7 @@ class BestCheckpoint(Section):
     monitor: Metric = Field(
         "val_loss", description="Metric that decides which epoch is the best."
     )
-    mode: _Mode = Field("auto", description=_MODE)
+    mode: Mode = Field("auto", description=MODE)
 
 
 class ReduceLearningRate(Section):
@@ -94,7 +79,7 @@ class ReduceLearningRate(Section):
     min_lr: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Smallest learning rate."
     )
-    mode: _Mode = Field("auto", description=_MODE)
+    mode: Mode = Field("auto", description=MODE)
 
 
 class TensorBoard(Section):
@@ -203,7 +188,15 @@ class Trainer(Section):
     batch_size: Positive = Field(
         256, description="Global batch size: rows per step, over all replicas together."
     )
-    epochs: Positive = Field(5, description="Passes over the training rows.")
+    epochs: Positive = Field(
+        5,
+        description="Passes over the training rows. With `phases`, the sum of theirs.",
+    )
+    phases: dict[PhaseName, Phase] = Field(
+        default_factory=dict,
+        description="Phases of the training by name, in their order: each trains a "
+        "choice of layers, with an optimizer of its own.",
+    )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         1, description="Seed of the initial weights and of the order of rows."
     )
@@ -300,6 +293,13 @@ class Trainer(Section):
         "each candidate from fresh weights, too, and goes on with the better one.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_epochs(cls, values: Any) -> Any:
+        """Adds up the epochs of the phases, unless `epochs` is set."""
+        epochs = total_epochs(values.get("phases")) if isinstance(values, dict) else 0
+        return {**values, "epochs": values.get("epochs", epochs)} if epochs else values
+
     @model_validator(mode="after")
     def _can_work(self) -> Trainer:
         errors = list(self._combinations())
@@ -346,6 +346,18 @@ class Trainer(Section):
                 "from fresh weights",
                 remedy="Remove one of the two settings.",
             )
+        if self.phases:
+            try:
+                check_epochs([x.epochs for x in self.phases.values()], self.epochs)
+            except UserError as error:
+                fields = {"received": error.received, "remedy": error.remedy}
+                yield reject_at(("epochs",), error.message, **fields)
+        if self.phases and strategy == "parameter_server":
+            yield reject_at(
+                ("phases",),
+                "parameter servers train in a single phase",
+                remedy="Remove `phases`, or use `multi_worker_mirrored`.",
+            )
         if self.deterministic and strategy == "parameter_server":
             yield reject_at(
                 ("deterministic",),
@@ -380,6 +392,8 @@ class Trainer(Section):
         names = {field.name for field in dataclasses.fields(Settings)}
         plain = self.model_dump(mode="json", include=names)
         plain["optimizer"] = self.optimizer.model_dump(exclude_none=True)
+        phases = [{"name": name, **each} for name, each in plain["phases"].items()]
+        plain["phases"] = tuple(phases)
         logs = self.callbacks.tensorboard
         if logs and logs.profile:
             first, last = logs.profile.split("..")

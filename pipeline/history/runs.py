@@ -375,7 +375,7 @@ def _trainer(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
         facts = properties(artifact)
         if artifact.type == "Model" and "strategy" in facts:
             facts.pop(warned.PROPERTY, None)
-            for name in ("history", "evaluation"):
+            for name in ("history", "evaluation", "phases"):
                 with contextlib.suppress(KeyError, ValueError, TypeError):
                     facts[name] = json.loads(facts[name])
             return facts

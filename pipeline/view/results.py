@@ -28,6 +28,9 @@ def trained(facts: Mapping[str, Any]) -> str:
     restarts = facts.get("restarts", 0)
     if replicas > 1:
         text += f" on {replicas} replicas"
+    if phases := facts.get("phases"):
+        parts = (f"{x['name']} {x['epochs']}" for x in phases)
+        text += f", epochs by phase: {', '.join(parts)}"
     if restarts:
         text += f", restarted {'once' if restarts == 1 else f'{restarts} times'}"
     return f"{text}: {facts.get('reason', '')}"

@@ -34,6 +34,20 @@ def changed_trainable(model: tf.keras.Model) -> list[str]:
     return [x.name for x, value in compiled.items() if x.trainable != value]
 
 
+def keep_trainable(model: tf.keras.Model) -> None:
+    """Makes the present `trainable` of each layer the one that `fit` uses.
+
+    tf-keras records it in `compile`, which would also make new metrics and an optimizer
+    without its state. Keras 3 reads it when it traces a step.
+
+    Args:
+      model: A compiled model of either Keras, before its first step.
+    """
+    compiled = getattr(model, "_compiled_trainable_state", None)
+    if compiled is not None:
+        compiled.update(model._get_trainable_state())
+
+
 def metrics_of_user(model: tf.keras.Model) -> set[str]:
     """Names of the metrics that are of the user's own classes or functions.
 

@@ -15,6 +15,11 @@ _NOT_ON_SERVERS = {
         "replicas that take a step each for itself compute on small batches anyway",
         "multi_worker_mirrored",
     ),
+    "phases": (
+        "the workers of parameter servers keep the step of one model and optimizer, "
+        "and each phase has its own",
+        "multi_worker_mirrored",
+    ),
     "jit_compile": (
         "XLA cannot read variables of another process, and parameter servers are that",
         "one_device",

@@ -17,7 +17,7 @@ import concurrent.futures
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -98,9 +98,13 @@ class Asynchronous:
         self._ordinary = builder.build()
         free_names()
 
-    def model(self) -> tf.keras.Model:
-        """The workers' model; called in the scope of the strategy."""
-        model = self._builder.build(warm=False)
+    def model(self, phase_starts: Sequence[int]) -> tf.keras.Model:
+        """The workers' model; called in the scope of the strategy.
+
+        Args:
+          phase_starts: `[0]`: this strategy trains in a single phase.
+        """
+        model = self._builder.build(phase_starts, warm=False)
         ours, ordinary = map(structure.of, (model, self._ordinary))
         structure.check(ours, ordinary, "for the workers", "for the coordinator")
         _follow(model, self._ordinary)

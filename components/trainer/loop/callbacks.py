@@ -21,6 +21,7 @@ from strategos.components.trainer.compat.callbacks import (
     own,
     watches_batches,
 )
+from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import Monitor
 from strategos.components.trainer.model.replicas import local_values
@@ -28,7 +29,10 @@ from strategos.components.wording import listed
 
 
 def configured(
-    settings: Mapping[str, Any], log_dir: str, keras: Any = None
+    settings: Mapping[str, Any],
+    log_dir: str,
+    keras: Any = None,
+    order: PhaseOrder | None = None,
 ) -> list[tf.keras.callbacks.Callback]:
     """Makes the callbacks that `trainer.callbacks` configures.
 
@@ -36,6 +40,7 @@ def configured(
       settings: `trainer.callbacks`.
       log_dir: Folder for TensorBoard's events and the CSV history.
       keras: The Keras package of the model; by default `tf.keras`.
+      order: The order of the phases, which the CSV history names.
 
     Raises:
       UserError: TensorBoard is configured but not installed.
@@ -50,7 +55,7 @@ def configured(
             key = f"trainer.callbacks.{name}"
             made += [Monitor(callback, options["monitor"], mode, key), callback]
     if settings.get("csv"):
-        made.append(CsvHistory(f"{log_dir}/history.csv"))
+        made.append(CsvHistory(f"{log_dir}/history.csv", order))
     if settings.get("tensorboard"):
         made.append(_tensorboard(made_by, settings["tensorboard"], log_dir))
     return list(map(join, made))
@@ -88,7 +93,10 @@ def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
 
 
 def warn_of_choices(
-    settings: Mapping[str, Any], users: Sequence[Any], split: str
+    settings: Mapping[str, Any],
+    users: Sequence[Any],
+    split: str,
+    of_phases: Mapping[str, str] | None = None,
 ) -> None:
     """Warns of callbacks that make choices on the rows that the Evaluator judges on.
 
@@ -98,9 +106,11 @@ def warn_of_choices(
       settings: `trainer.callbacks`.
       users: The user's own callbacks.
       split: The split that training evaluates on.
+      of_phases: The metric of each early stopping of a phase, by its setting.
     """
     options = {name: settings[name] for name in _MAKERS if settings.get(name)}
     monitored = {name: section["monitor"] for name, section in options.items()}
+    monitored |= of_phases or {}
     for callback in map(own, users):
         if any(isinstance(callback, keras3.classes("callbacks", x)) for x in _CHOOSING):
             monitored[type(callback).__name__] = callback.monitor
@@ -277,20 +287,24 @@ class CsvHistory(TensorCallback):
 
     Args:
       path: Path of the CSV file.
+      order: The order of the phases; a column names the phase of each epoch, if phases
+        have names.
 
     Attributes:
       rows: The line of each epoch: values by name.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, order: PhaseOrder | None = None):
         super().__init__()
-        self._path = path
-        self.rows: list[dict[str, float]] = []
+        self._path, self._order = path, order
+        self.rows: list[dict[str, float | str]] = []
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds the epoch's line."""
         values = {name: float(value) for name, value in (logs or {}).items()}
-        self.rows.append({"epoch": epoch + 1, **values})
+        phase = self._order.current.name if self._order else ""
+        named = {"phase": phase} if phase else {}
+        self.rows.append({"epoch": epoch + 1, **named, **values})
         text = io.StringIO()
         # The metrics of all epochs: a custom loop may measure some only now and then.
         names = {name: None for row in self.rows for name in row}

@@ -71,11 +71,12 @@ class Keeper(TensorCallback):
         self._saved = self._looked = (self._began, position.step)
         self._next_look = position.step
 
-    def restore(self, model: tf.keras.Model) -> None:
-        """Reads the newest checkpoint, if one exists, into the model and the position.
+    def restore(self, model: tf.keras.Model, checkpoint: Found | None) -> None:
+        """Reads a checkpoint, if one exists, into the model and the position.
 
         Args:
-          model: The compiled model.
+          model: The compiled model, built for the phase of the checkpoint.
+          checkpoint: A result of `newest`.
 
         Raises:
           UserError: The checkpoint belongs to another model or another number of steps
@@ -83,11 +84,9 @@ class Keeper(TensorCallback):
         """
         self._structure = structure.of(model)
         self._variables = saved_weights.shapes(model)
-        newest = (self._store.steps() or [-1])[-1] if self._store.is_chief else 0
-        (step,) = self._agreement.total(newest + self._store.is_chief)
-        if not step:
+        self._found = checkpoint
+        if checkpoint is None:
             return
-        self._found = checkpoint = self._store.find(int(step) - 1)
         differing = saved_weights.differences(
             self._variables, checkpoint.state["variables"]
         )
@@ -101,6 +100,7 @@ class Keeper(TensorCallback):
         self._check_steps_of(checkpoint)
         self._restore_part(model, "model")
         self._position.step = self._next_look = checkpoint.step
+        self._position.phase_starts = phase_starts(checkpoint)
         _set_random_state(checkpoint.state["random"])
         self._experience = Experience.resumed(checkpoint.state.get("experience", {}))
         self._cadence = self._cadence.after(self._experience)
@@ -279,6 +279,7 @@ class Keeper(TensorCallback):
             "callback_state": plain,
             "stop_training": self.model.stop_training,
             "steps_per_epoch": self._position.steps_per_epoch,
+            "phase_starts": self._position.phase_starts,
             "variables": self._variables,
             "structure": self._structure,
             "random": _random_state(),
@@ -292,6 +293,32 @@ class Keeper(TensorCallback):
             self._experience, save_seconds=now - begun
         )
         self._cadence = self._cadence.after(self._experience)
+
+
+def newest(store: Checkpoints, agreement: Agreement) -> Found | None:
+    """Finds the newest checkpoint of the chief; all workers call this.
+
+    Args:
+      store: The checkpoints.
+      agreement: Sums values over the workers.
+
+    Returns:
+      The checkpoint; None if there is none.
+    """
+    step = (store.steps() or [-1])[-1] if store.is_chief else 0
+    (following,) = agreement.total(step + store.is_chief)
+    return store.find(int(following) - 1) if following else None
+
+
+def phase_starts(checkpoint: Found | None) -> list[int]:
+    """First epoch of each phase that had begun, counted from 0.
+
+    Args:
+      checkpoint: A result of `newest`; None: training begins.
+    """
+    if checkpoint is None:
+        return [0]
+    return list(checkpoint.state.get("phase_starts", [0]))
 
 
 class _Metrics(tf.Module):

@@ -12,7 +12,6 @@ from strategos.components.trainer.compat import keras3, optimizers
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.model.context import TrainingContext
 
 _OF_FIT = (
     *("fit", "make_train_function", "train_step", "make_test_function", "test_step"),
@@ -24,15 +23,15 @@ _SECONDS = 0.05  # of an execution; progress, SIGTERM and checkpoints wait for i
 
 def fit(
     model: tf.keras.Model,
-    context: TrainingContext,
     position: Position,
     *,
+    end_epoch: int,
     feed: Callable[[int], Any],
     evaluation: Any,
     evaluation_steps: int | None,
     hooks: Hooks,
 ) -> None:
-    """Trains `model` from `position` to the end, evaluating after each epoch.
+    """Trains `model` from `position` to `end_epoch`, evaluating after each epoch.
 
     One call of `fit` runs the same number of steps in each epoch. So a start in
     the middle of an epoch takes two calls: one for the rest of this epoch, one for the
@@ -41,8 +40,8 @@ def fit(
 
     Args:
       model: A compiled tf-keras model, in the scope of its strategy.
-      context: The training context.
       position: Position at which training starts; updated after each step.
+      end_epoch: The epoch after the last one, counted from 0.
       feed: Returns the stream of batches from a given step on.
       evaluation: Batches to evaluate on after each epoch; None if the hooks evaluate.
       evaluation_steps: Number of batches of `evaluation`.
@@ -50,22 +49,20 @@ def fit(
     """
     if int(model.steps_per_execution.numpy()) > 1:
         _make_loops(model)
-    hooks.begin()
     with optimizers.unfinalized(model.optimizer):
-        while position.epoch < context.epochs and not model.stop_training:
+        while position.epoch < end_epoch and not model.stop_training:
             epoch, offset = position.epoch, position.offset
             model.fit(
                 feed(position.step),
                 initial_epoch=epoch,
-                epochs=epoch + 1 if offset else context.epochs,
-                steps_per_epoch=context.steps_per_epoch - offset,
+                epochs=epoch + 1 if offset else end_epoch,
+                steps_per_epoch=position.steps_per_epoch - offset,
                 validation_data=evaluation,
                 validation_steps=evaluation_steps,
                 callbacks=hooks,
                 verbose=0,
             )
     optimizers.finalize(model)
-    hooks.end()
 
 
 def _make_loops(model: tf.keras.Model) -> None:
@@ -124,6 +121,7 @@ class StepsPerExecution(TensorCallback):
     def set_model(self, model: tf.keras.Model) -> None:
         """Makes the model's functions with a loop over a variable number of steps."""
         super().set_model(model)
+        self._steps, self._set, self._is_traced = 1, 0, False
         self._run(2)
         _make_loops(model)
 

@@ -22,24 +22,26 @@ Logs = dict[str, Any]
 
 
 def fit(
-    model: Any,
     context: TrainingContext,
+    model: Any,
     position: Position,
     *,
+    end_epoch: int,
     feed: Callable[[int], Any],
     evaluation: Any,
     evaluation_steps: int | None,
     hooks: Hooks,
 ) -> None:
-    """Trains `model` from `position` to the end, evaluating after each epoch.
+    """Trains `model` from `position` to `end_epoch`, evaluating after each epoch.
 
     Callbacks are called as by Keras's `fit`, with the metrics of all replicas. The
     optimizer is finalized (e.g. `use_ema`) once, also if no step is left.
 
     Args:
-      model: A compiled Keras 3 model, in the scope of its strategy.
       context: The training context.
+      model: A compiled Keras 3 model, in the scope of its strategy.
       position: Position at which training starts; updated after each step.
+      end_epoch: The epoch after the last one, counted from 0.
       feed: Returns the stream of batches from a given step on, which has no end.
       evaluation: Batches to evaluate on after each epoch.
       evaluation_steps: Number of batches of `evaluation`.
@@ -47,16 +49,14 @@ def fit(
     """
     keras3.build(model, _first_rows(evaluation))
     loop = _Loop(model, context, position, hooks)
-    hooks.begin()
     batches = iter(feed(position.step))
-    while position.epoch < context.epochs and not model.stop_training:
+    while position.epoch < end_epoch and not model.stop_training:
         epoch = position.epoch
         logs = loop.train(batches)
         measured = loop.evaluate(iter(evaluation), evaluation_steps or 0)
         logs |= {f"val_{name}": value for name, value in measured.items()}
         hooks.on_epoch_end(epoch, logs)
     optimizers.finalize(model)
-    hooks.end()
 
 
 def _first_rows(batches: Any) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from strategos.components import events, processes
+from strategos.components.trainer import phases
 from strategos.components.trainer.compat import (
     keras3,
     keras3_gradients,
@@ -23,6 +25,7 @@ from strategos.components.trainer.distribution.batch_checks import check_steps
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.loop.phases import trained_layers
 from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model import learning_rate, workload
 from strategos.components.trainer.model.comparison import structure
@@ -52,6 +55,7 @@ class ModelBuilder:
       code: The user's module.
       examples: The training examples.
       evaluated: The evaluation examples.
+      phases: The phases of the training.
       context: The context of `build_model`. A build may find that the last batch of an
         epoch must be left out; it then replaces the context.
       sums_rows: Whether a loss of the last build is a sum over rows, see
@@ -80,6 +84,8 @@ class ModelBuilder:
         self.examples = workload.training_split(spec, cluster, agreement)
         self.evaluated = workload.split(spec, spec.eval_files, spec.eval_rows)
         processes.return_freed_memory()  # parsed blocks take as much as the columns
+        self.phases = phases.of(spec)
+        self._phase = self.phases[0]
         rows = self.examples.rows
         self.context = workload.context(spec, rows, replicas, is_chief=cluster.is_chief)
         if isinstance(self.examples, file_shards.FileShare):
@@ -90,18 +96,26 @@ class ModelBuilder:
         share = dataset.share_of(pipeline, agreement.workers, replicas)
         logging.info("reads %s", self.examples.reads(replicas, share))
 
-    def build(self, *, warm: bool = True) -> tf.keras.Model:
+    def build(
+        self, phase_starts: Sequence[int] = (0,), *, warm: bool = True
+    ) -> tf.keras.Model:
         """Builds the user's model in the current strategy, ready for `fit`.
 
         Builds the model a second time if the first build shows that the last batch of
         an epoch must be left out: schedules and dropout depend on the steps per epoch.
 
         Args:
+          phase_starts: First epoch of each phase begun; the model is built for the last
+            of these phases, with an optimizer of its own.
           warm: Whether the model gets the weights of `trainer.warm_start`, if set.
 
         Raises:
           UserError: The user's code fails, or the model cannot be trained.
         """
+        self._phase = phase = self.phases[len(phase_starts) - 1]
+        self.context = dataclasses.replace(
+            self.context, epochs=phase.epochs, phase=phase.name
+        )
         free_names, planned = keras_names.mark(), self.context.steps_per_epoch
         model, outputs = self._built()
         self.context = self._settled_by(model)
@@ -112,7 +126,8 @@ class ModelBuilder:
             free_names()
             model, outputs = self._built()
         if not keras3.is_model(model):  # its own dropout has its state in variables
-            self.context.training_step.follow(model)
+            first = phase_starts[-1] * self.context.steps_per_epoch
+            self.context.training_step.follow(model, first)
         configure_step(model, self._spec.settings)
         if parts := self._spec.settings.accumulate_steps:
             micro_batches.accumulate(model, self.context, parts)
@@ -122,7 +137,7 @@ class ModelBuilder:
         partitioned_variables.leave_out_vocabularies(model)
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)
-        if warm and self._spec.warm_start:
+        if warm and self._spec.warm_start and len(phase_starts) == 1:
             self._warm_start(model, f"{self._spec.warm_start}/weights")
         return model
 
@@ -139,11 +154,13 @@ class ModelBuilder:
         spec, replicas = self._spec, self.context.replicas
         model = self.code.build_model(self.context)
         optimizer_settings.configure(model, spec.settings.optimizer)
+        trained_layers.set_rate(model, self._phase)
         learning_rate.scale(model, spec.settings, spec.batch_size, replicas)
         if self._choice.name == "central_storage":
             rates.let_replicas_set_it(model)
         self.code.check_scope(model, tf.distribute.get_strategy())
         outputs = self.code.outputs(model, self.examples)
+        trained_layers.choose(model, self._phase, self.phases)
         parts = spec.settings.accumulate_steps
         if replicas > 1 or parts:
             self.sums_rows = self.code.combine_losses(model, outputs, self.examples)

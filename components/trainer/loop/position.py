@@ -12,6 +12,8 @@ class Position:
     Attributes:
       steps_per_epoch: Global batches of one pass.
       step: Steps done since the start of training, over all epochs.
+      phase_starts: First epoch of each phase that has begun, counted from 0; the last
+        one is of the current phase.
       is_exact: Whether the weights include exactly `step` updates. False while
         asynchronous steps are scheduled that have not been reported.
     """
@@ -19,6 +21,7 @@ class Position:
     steps_per_epoch: int
     step: int = 0
     is_exact: bool = True
+    phase_starts: list[int] = dataclasses.field(default_factory=lambda: [0])
 
     @property
     def epoch(self) -> int:

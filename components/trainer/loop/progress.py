@@ -15,6 +15,7 @@ from strategos.components.trainer.compat import compiled
 from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang import heartbeat
+from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model import known_metrics
 from strategos.components.trainer.model.context import TrainingContext
@@ -30,6 +31,7 @@ class Progress(TensorCallback):
     Args:
       context: The training context.
       position: The position of training.
+      order: The order of the phases.
       wait: Measures the time that training waits for input; None if other processes
         read the input.
       clock: Monotonic time in seconds.
@@ -39,12 +41,14 @@ class Progress(TensorCallback):
         self,
         context: TrainingContext,
         position: Position,
+        order: PhaseOrder,
         wait: InputWait | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__()
         self._context = context
         self._position = position
+        self._order = order
         self._wait = wait
         self._clock = clock
         self._before = position.step
@@ -59,6 +63,11 @@ class Progress(TensorCallback):
         """Examples per second of training, without the first step; 0 if unknown."""
         rate = self._timed_steps / self._busy if self._busy else 0.0
         return rate * self._context.rows_per_epoch / self._context.steps_per_epoch
+
+    def set_model(self, model: tf.keras.Model) -> None:
+        """Stores the model; its first step compiles, and does not count."""
+        self._started = self._started and model is self.model
+        super().set_model(model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Starts the clock of the epoch."""
@@ -96,14 +105,16 @@ class Progress(TensorCallback):
         if not self._context.is_chief:
             return
         done, steps = self._position.step, self._context.steps_per_epoch
-        epoch = (done - 1) // steps  # of the step that ended
-        text = f"epoch {epoch + 1}/{self._context.epochs}"
+        epoch, epochs = (done - 1) // steps, self._order.epochs
+        text = f"epoch {epoch + 1}/{epochs}"  # of the step that ended
+        if phase := self._order.current.name:
+            text += f"  phase {phase}"
         text += f"  step {done - epoch * steps}/{steps}"
         for name, value in logs.items():
             text += f"  {name} {float(value):.4f}"
         speed = self.examples_per_second
         if speed:
-            left = (self._context.epochs * steps - done) * self._busy
+            left = (epochs * steps - done) * self._busy
             text += f"  {speed:,.0f} examples/s"
             waiting = self._wait.share() if self._wait else None
             if waiting is not None:

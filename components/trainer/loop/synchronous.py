@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,9 +39,13 @@ class Synchronous:
         self._batch_size = batch_size
         self.wait: InputWait = InputWait()
 
-    def model(self) -> tf.keras.Model:
-        """The model that is trained; called in the scope of the strategy."""
-        return self._builder.build()
+    def model(self, phase_starts: Sequence[int]) -> tf.keras.Model:
+        """The model that is trained; called in the scope of the strategy.
+
+        Args:
+          phase_starts: First epoch of each phase begun, see `ModelBuilder.build`.
+        """
+        return self._builder.build(phase_starts)
 
     def hooks(self, keeper: Keeper, *common: Any) -> callbacks.Hooks:
         """The hooks of the training; `common` are the arguments of every `Hooks`."""

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.errors import UserError
+from strategos.components import events
+from strategos.components.errors import UserError, required
 from strategos.components.files import filesystems
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import keras3, keras_names
 from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
-from strategos.components.trainer.gang import contact
+from strategos.components.trainer.gang import contact, heartbeat
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
 from strategos.components.trainer.loop.asynchronous import Asynchronous
 from strategos.components.trainer.loop.cadence import Cadence
-from strategos.components.trainer.loop.checkpoint_callback import Keeper
-from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
+from strategos.components.trainer.loop.checkpoint_callback import (
+    Keeper,
+    newest,
+    phase_starts,
+)
+from strategos.components.trainer.loop.checkpoints import (
+    Checkpoints,
+    CopiedCheckpoints,
+    Found,
+)
 from strategos.components.trainer.loop.model_builder import ModelBuilder
+from strategos.components.trainer.loop.phases import stopping as phase_stopping
+from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import (
     EvaluatedWeights,
@@ -74,6 +86,7 @@ class Training:
         # An asynchronous training's coordinator decides alone.
         workers = choice.workers if choice.is_synchronous else 1
         self._agreement = Agreement(distribution, workers)
+        self._store = self._checkpoints(cluster)
         replicas, size = distribution.num_replicas_in_sync, spec.batch_size
         batch_checks.check_replicas(size, replicas)
         self._builder = builder = ModelBuilder(
@@ -105,11 +118,13 @@ class Training:
           Preempted: A worker received SIGTERM; all have saved a checkpoint.
         """
         with self._strategy.scope():
-            model = self._way.model()
-            if self._context.is_chief:
-                model.summary(print_fn=logging.info)
-            position = Position(self._context.steps_per_epoch)
-            progress = Progress(self._context, position, self._way.wait)
+            checkpoint = newest(self._store, self._agreement)
+            starts = phase_starts(checkpoint)
+            self._free_names = keras_names.mark()
+            model = self._model(starts)
+            position = Position(self._context.steps_per_epoch, phase_starts=starts)
+            order = PhaseOrder(self._builder.phases, position)
+            progress = Progress(self._context, position, order, self._way.wait)
             recorder = Recorder()
             evaluated = EvaluatedWeights(recorder)
             with (
@@ -117,34 +132,45 @@ class Training:
                 _step_named(position),
                 self._code.blamed("training fails"),
             ):
-                others = self._callbacks(model, position, log_dir)
+                others = self._callbacks(model, position, order, log_dir)
                 with out_of_memory.explained(self._context):
                     followed = [evaluated, progress, *others, recorder]
-                    self._train(model, position, followed)
+                    model = self._train(model, position, order, followed, checkpoint)
             epoch = evaluated.epoch()
             folder, name = os.path.split(weights)
             with self._of_chief(folder) as folder:
                 self._write(model, os.path.join(folder, name))
         return {
             **self._facts(position, progress),
+            "phases": order.record(),
             "parameters": model.count_params(),
             "history": recorder.history,
             "weights_epoch": epoch,
         }
 
+    def _model(self, phase_starts: Sequence[int]) -> tf.keras.Model:
+        """Builds the model of the last phase that has begun."""
+        heartbeat.current().alive()
+        model = self._way.model(phase_starts)
+        if self._context.is_chief:
+            model.summary(print_fn=logging.info)
+        return model
+
     def _callbacks(
-        self, model: tf.keras.Model, position: Position, log_dir: str
+        self, model: tf.keras.Model, position: Position, order: PhaseOrder, log_dir: str
     ) -> Callbacks:
-        settings = self._spec.settings.callbacks
-        all_callbacks = callbacks.configured(
-            settings, log_dir, keras3.package_of(model)
-        )
+        settings, split = self._spec.settings.callbacks, self._spec.eval_split
+        keras = keras3.package_of(model)
+        all_callbacks = callbacks.configured(settings, log_dir, keras, order)
         if swa := self._spec.settings.optimizer.get("swa"):
             all_callbacks.append(callbacks.WeightAverage(swa["from_epoch"]))
-        own = self._code.callbacks(self._context)
+        # They are made once, for all phases.
+        whole = dataclasses.replace(self._context, epochs=self._spec.epochs, phase="")
+        own = self._code.callbacks(whole)
+        stopping, monitored = phase_stopping.of(self._builder.phases, order)
         if self._context.is_chief:
             callbacks.note_best_weights(settings, model.optimizer)
-            callbacks.warn_of_choices(settings, own, self._spec.eval_split)
+            callbacks.warn_of_choices(settings, own, split, monitored)
         if settings.get("terminate_on_nan", True):
             all_callbacks.insert(0, TerminateOnNaN(position))
         all_callbacks += own
@@ -153,50 +179,110 @@ class Training:
         return (
             all_callbacks
             if self._code.run_fn
-            else [*all_callbacks, effects.Unchanged(model)]
+            else [*all_callbacks, *stopping, effects.Unchanged(model)]
         )
 
     def _train(
-        self, model: tf.keras.Model, position: Position, accompanying: Callbacks
-    ) -> None:
-        """Trains by Keras's `fit`, or by the user's own loop."""
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        order: PhaseOrder,
+        accompanying: Callbacks,
+        checkpoint: Found | None,
+    ) -> tf.keras.Model:
+        """Trains by Keras's `fit`, or by the user's own loop.
+
+        Returns:
+          The model of the last phase.
+        """
         means = custom_loop.EpochMeans()
         if self._code.run_fn:
             accompanying = [means, *accompanying]
         keeper = self._keeper(position, accompanying)
-        keeper.restore(model)
+        keeper.restore(model, checkpoint)
         followed = [*accompanying, keeper]
         if self._chooses_steps(model):
             due = keeper.steps_until_due
             followed.insert(0, fit.StepsPerExecution(position, due))
-        hooks = self._way.hooks(keeper, followed, model, position, self._context.epochs)
-        feed = functools.partial(self._feed, model)
+        hooks = self._way.hooks(keeper, followed, model, position, order.epochs)
         with keeper.writing():
             if self._code.run_fn:
-                ordered = keras3.batches(model, self._evaluated.ordered)
-                custom_loop.run(
-                    self._code.run_fn,
-                    self._context,
-                    strategy=self._strategy,
-                    model=model,
-                    loop=custom_loop.Loop(
-                        model, self._context, position, feed, hooks, means
-                    ),
-                    eval_rows=self._evaluated.rows,
-                    eval_dataset=functools.partial(ordered, self._spec.batch_size),
-                )
-            else:
-                evaluation, steps = self._way.evaluation(model)
-                train = keras3_loop.fit if keras3.is_model(model) else fit.fit
-                train(
-                    model,
-                    self._context,
-                    position,
-                    feed=feed,
-                    evaluation=evaluation,
-                    evaluation_steps=steps,
-                    hooks=hooks,
-                )
+                self._run_own_loop(model, position, hooks, means)
+                return model
+            hooks.begin()
+            self._fit(model, position, order, hooks)
+            while phase_stopping.end_phase(model, order, followed):
+                model = self._next_model(model, position, order)
+                hooks.set_model(model)
+                self._fit(model, position, order, hooks)
+            hooks.end()
+        return model
+
+    def _fit(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        order: PhaseOrder,
+        hooks: callbacks.Hooks,
+    ) -> None:
+        """Trains to the end of the current phase."""
+        if order.current.name and self._context.is_chief:
+            events.emit("note", message=order.announcement(model))
+        evaluation, steps = self._way.evaluation(model)
+        train = fit.fit
+        if keras3.is_model(model):
+            train = functools.partial(keras3_loop.fit, self._context)
+        train(
+            model,
+            position,
+            end_epoch=order.end_epoch,
+            feed=functools.partial(self._feed, model),
+            evaluation=evaluation,
+            evaluation_steps=steps,
+            hooks=hooks,
+        )
+
+    def _next_model(
+        self, model: tf.keras.Model, position: Position, order: PhaseOrder
+    ) -> tf.keras.Model:
+        """Begins the next phase: a new model with the weights of the present one.
+
+        All workers write and read their own copy, because reading a variable may be a
+        collective.
+
+        Raises:
+          UserError: `build_model` makes a model for the next phase that differs.
+        """
+        before, built = order.current.name, structure.of(model)
+        with tempfile.TemporaryDirectory(prefix="phase-") as folder:
+            saved_weights.write(model, f"{folder}/weights")
+            order.begin_next()
+            self._free_names()
+            model = self._model(position.phase_starts)
+            names = (f"for phase `{x}`" for x in (order.current.name, before))
+            structure.check(structure.of(model), built, *names)
+            saved_weights.read(model, f"{folder}/weights")
+        order.check_steps(self._context.steps_per_epoch)
+        return model
+
+    def _run_own_loop(
+        self,
+        model: tf.keras.Model,
+        position: Position,
+        hooks: callbacks.Hooks,
+        means: custom_loop.EpochMeans,
+    ) -> None:
+        feed = functools.partial(self._feed, model)
+        ordered = keras3.batches(model, self._evaluated.ordered)
+        custom_loop.run(
+            required(self._code.run_fn),
+            self._context,
+            strategy=self._strategy,
+            model=model,
+            loop=custom_loop.Loop(model, self._context, position, feed, hooks, means),
+            eval_rows=self._evaluated.rows,
+            eval_dataset=functools.partial(ordered, self._spec.batch_size),
+        )
 
     def _chooses_steps(self, model: tf.keras.Model) -> bool:
         """Whether `fit.StepsPerExecution` chooses the steps per execution."""
@@ -228,15 +314,15 @@ class Training:
         answers.write(model, rows, its_strategy, path)
 
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
+        cadence = Cadence.of(self._operation.checkpoint_every)
+        return Keeper(self._store, cadence, self._agreement, position, followed)
+
+    def _checkpoints(self, cluster: ClusterSpec) -> Checkpoints:
         folder = self._spec.checkpoint_dir
         copied = filesystems.needs_copies(folder)
-        store = (CopiedCheckpoints if copied else Checkpoints)(
-            folder,
-            keep=self._operation.checkpoint_keep,
-            is_chief=self._context.is_chief,
+        return (CopiedCheckpoints if copied else Checkpoints)(
+            folder, keep=self._operation.checkpoint_keep, is_chief=cluster.is_chief
         )
-        cadence = Cadence.of(self._operation.checkpoint_every)
-        return Keeper(store, cadence, self._agreement, position, followed)
 
     @contextlib.contextmanager
     def _of_chief(self, folder: str) -> Iterator[str]:

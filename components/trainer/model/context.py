@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.model.dropout import Dropout, TrainingStep
+from strategos.components.trainer.model.dropout import Dropout, TrainingStep, place
 from strategos.components.trainer.model.tables import embedding
 from strategos.components.transformed import graph
 from strategos.components.transformed.feature_ids import FeatureIds
@@ -76,12 +76,15 @@ class TrainingContext:
       schema: The schema of the raw data.
       transform_output: TFT's `TFTransformOutput` of the transform graph.
       rows: Number of training examples.
-      epochs: Passes over the examples, unless a callback stops training earlier.
+      epochs: Passes over the examples, unless a callback stops training earlier; with
+        `trainer.phases`, those of this phase.
       replicas: Copies of the model that train together.
       global_batch_size: Rows of a step, over all replicas.
       seed: The seed; already set in TensorFlow, NumPy and Python.
       drops_last_batch: Whether a smaller batch at the end of a pass is left out.
       is_chief: Whether this process's model is published.
+      phase: Name of the phase that the model is built for; "" without
+        `trainer.phases`.
       training_step: The step counter, from which `dropout` draws its masks.
     """
 
@@ -98,6 +101,7 @@ class TrainingContext:
     seed: int
     drops_last_batch: bool = False
     is_chief: bool = True
+    phase: str = ""
     training_step: TrainingStep = dataclasses.field(
         default_factory=TrainingStep, repr=False, compare=False
     )
@@ -139,6 +143,36 @@ class TrainingContext:
         seed = self.seed * 1_000_003 + seed
         step, rows_of = self.training_step, self.rows_of_step
         return Dropout(rate, seed=seed, step=step, rows_of=rows_of)
+
+    def row_seeds(self, inputs: tf.Tensor, seed: int = 0) -> tf.Tensor:
+        """A seed for each row of a batch, for TensorFlow's stateless random operations.
+
+        For augmentation in a layer of a tf-keras model, in training: the seeds depend
+        on `trainer.seed`, the step and the number of the row in the global batch, so
+        that each picture is altered in the same way on any number of devices and after
+        a resume.
+
+        Example:
+          ```python
+          seeds = context.row_seeds(images)
+          flip = tf.image.stateless_random_flip_left_right
+          images = tf.map_fn(lambda x: flip(*x), (images, seeds), tf.float32)
+          ```
+
+        Args:
+          inputs: The rows of this replica, `[rows, …]`, any dtype.
+          seed: Another number gives other seeds, e.g. for a second layer.
+
+        Returns:
+          int64 `[rows, 2]`.
+        """
+        step = self.training_step()
+        rows = tf.shape(inputs, tf.int64)[0]
+        part = self.training_step.micro_batch
+        first, _ = place(rows, lambda: self.rows_of_step(step), part)
+        numbers = tf.range(first, first + rows) + step * self.global_batch_size
+        key = tf.fill([rows], tf.constant(self.seed * 1_000_003 + seed, tf.int64))
+        return tf.stack([key, numbers], axis=1)
 
     @property
     def per_replica_batch_size(self) -> int:

@@ -41,6 +41,7 @@ class TrainingStep:
 
     def __init__(self) -> None:
         self._model: tf.keras.Model | None = None
+        self._first = 0
         self._of_thread = threading.local()  # each replica is traced in its own
 
     @property
@@ -57,19 +58,20 @@ class TrainingStep:
         finally:
             self._of_thread.micro_batch = None
 
-    def follow(self, model: tf.keras.Model) -> None:
+    def follow(self, model: tf.keras.Model, first: int = 0) -> None:
         """Takes the step from the optimizer of a model.
 
         Args:
           model: The compiled tf-keras model that trains.
+          first: Steps of earlier phases, which had optimizers of their own.
         """
-        self._model = model
+        self._model, self._first = model, first
 
     def __call__(self) -> tf.Tensor:
-        """Number of updates by the optimizer, int64 scalar; 0 without a model."""
+        """Number of updates since the start of training, int64 scalar; 0 at first."""
         if self._model is None:
             return tf.constant(0, tf.int64)
-        return tf.cast(self._model.optimizer.iterations, tf.int64)
+        return tf.cast(self._model.optimizer.iterations, tf.int64) + self._first
 
 
 class Dropout(tf.keras.layers.Layer):
@@ -129,9 +131,7 @@ class Dropout(tf.keras.layers.Layer):
             return inputs
         step = self._step()
         rows = tf.shape(inputs, tf.int64)[0]
-        first, in_all = _place(
-            rows, lambda: self._rows_of(step), self._step.micro_batch
-        )
+        first, in_all = place(rows, lambda: self._rows_of(step), self._step.micro_batch)
         drawn = tf.random.stateless_uniform(
             tf.concat([[in_all], tf.shape(inputs, tf.int64)[1:]], 0),
             seed=tf.stack([tf.constant(self._seed, tf.int64), step]),
@@ -140,10 +140,15 @@ class Dropout(tf.keras.layers.Layer):
         return tf.where(kept, inputs / (1 - self._rate), tf.zeros_like(inputs))
 
 
-def _place(
+def place(
     rows: tf.Tensor, in_all: Callable[[], tf.Tensor], part: MicroBatch | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The first row of this input in the global batch, and the rows of all replicas.
+
+    Args:
+      rows: Rows of this replica, or entries if each row has several; int64 scalar.
+      in_all: Returns the rows of the global batch, int64 scalar.
+      part: The micro-batch that is computed on; None for the whole batch.
 
     A single replica has all rows. This includes parameter servers, where the step does
     not identify the batch, and a call on a sample outside of a step.

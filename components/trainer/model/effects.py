@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,8 @@ def check_compiled(model: tf.keras.Model, where: str) -> None:
     if changed:
         raise UserError(
             f"{where}: `trainable` of {_listed(changed)} was changed after `compile`: "
-            "Keras trains as it was then. Set it before `compile`."
+            "Keras trains as it was then. Set it before `compile`; for phases that "
+            "train other layers, see `trainer.phases`."
         )
 
 
@@ -103,8 +105,18 @@ class Unchanged(TensorCallback):
 
     def __init__(self, model: tf.keras.Model):
         super().__init__()
+        self._begin(model)
+
+    def _begin(self, model: tf.keras.Model) -> None:
+        self._watched = weakref.ref(model)
         self._before = _settings(model)
         self._is_traced = False
+
+    def set_model(self, model: tf.keras.Model) -> None:
+        """Begins anew with the model of another phase."""
+        super().set_model(model)
+        if model is not self._watched():
+            self._begin(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Checks `trainable`, which tf-keras has read in `compile`."""
@@ -135,8 +147,8 @@ class Unchanged(TensorCallback):
             raise UserError(
                 f"callbacks: {_listed(changed)} was changed during training, which has "
                 "no effect: the step was traced before. Set it in `build_model` before "
-                "`compile`; for phases that train other layers, run one after another "
-                "with `trainer.warm_start`. The learning rate may be changed."
+                "`compile`; for phases that train other layers, set `trainer.phases`. "
+                "The learning rate may be changed."
             )
 
 

@@ -53,6 +53,14 @@ class UserModule:
         self.run_fn = self._own_loop()
         if self.run_fn:
             check_together(self.file, strategy)
+            if spec.settings.phases:
+                raise UserError(
+                    f"{self.file}: `run_fn` trains by a loop of its own, which decides "
+                    "itself which layers train",
+                    key="trainer.phases",
+                    remedy="Remove the key, or let `build_model(context)` take the "
+                    "place of `run_fn`.",
+                )
         self._build_model = modules.function(spec.folder, spec.module, "build_model")
         self._where = f"{self.file}: `build_model`"
         unseen = functools.partial(

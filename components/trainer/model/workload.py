@@ -12,6 +12,7 @@ import tensorflow_transform as tft
 from strategos.components.errors import UserError
 from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
+from strategos.components.trainer import phases
 from strategos.components.trainer.data import dataset, file_shards, length_buckets
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
@@ -90,7 +91,7 @@ def split(
 def context(
     spec: WorkerSpec, rows: int, replicas: int, *, is_chief: bool = True
 ) -> TrainingContext:
-    """The argument of `build_model(context)`.
+    """The argument of `build_model(context)`, for the last phase of the training.
 
     Args:
       spec: The model, data and settings of the training.
@@ -100,6 +101,7 @@ def context(
     """
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     feature_spec = transform_output.transformed_feature_spec()
+    phase = phases.of(spec)[-1]
     return TrainingContext(
         hyperparameters=Hyperparameters(spec.hyperparameters),
         label=spec.label,
@@ -108,7 +110,8 @@ def context(
         schema=read_schema(spec.schema_file),
         transform_output=transform_output,
         rows=rows,
-        epochs=spec.epochs,
+        epochs=phase.epochs,
+        phase=phase.name,
         replicas=replicas,
         global_batch_size=spec.batch_size,
         seed=spec.seed,

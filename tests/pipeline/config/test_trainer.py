@@ -55,6 +55,20 @@ def test_one_value_is_enough(trainer, strategy):
             "the weights of the best epoch",
         ),
         (["distribution.workers=0"], "distribution.workers", "at least 1"),
+        (["phases.head.epochs=0"], "phases.head.epochs", "at least 1"),
+        (["phases.head={epochs: 1}", "epochs=4"], "epochs", "have 1 epochs together"),
+        (
+            ["phases.head={epochs: 1, trainable: none}"],
+            "phases.head.trainable",
+            "`base: NAME`",
+        ),
+        (["phases.head={epochs: 1, base: resnet50}"], "phases.head.base", "no effect"),
+        (["phases.head={epochs: 1, trainable: 0}"], "phases.head.trainable", "number"),
+        (
+            ["phases.head={epochs: 1}", "distribution.strategy=parameter_server"],
+            "phases",
+            "a single phase",
+        ),
         (
             ["distribution={strategy: one_device, devices: 2}"],
             "distribution.devices",

@@ -178,3 +178,10 @@ def test_sizes(trainer, problem, text, expected):
     else:
         found = trainer(f"cache_limit={text}").settings()
         assert found.cache_limit == expected
+
+
+def test_epochs_are_the_sum_of_the_phases(trainer):
+    found = trainer("phases={a: {epochs: 2}, b: {epochs: 3, trainable: [x, y_*]}}")
+    assert found.epochs == 5
+    assert [each["name"] for each in found.settings().phases] == ["a", "b"]
+    assert found.settings().phases[1]["trainable"] == ["x", "y_*"]

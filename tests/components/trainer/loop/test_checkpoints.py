@@ -14,7 +14,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop.cadence import Cadence
 from strategos.components.trainer.loop.callbacks import BestWeights, Hooks
-from strategos.components.trainer.loop.checkpoint_callback import Keeper
+from strategos.components.trainer.loop.checkpoint_callback import Keeper, newest
 from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import Recorder
@@ -272,7 +272,7 @@ def test_metrics_built_in_the_first_step_count_the_whole_epoch(tmp_path, package
         position = Position(5)
         alone = Agreement(tf.distribute.get_strategy(), 1)
         keeper = Keeper(store, Cadence(steps=2), alone, position, [])
-        keeper.restore(model)
+        keeper.restore(model, newest(store, alone))
         seen = Recorder()
         followed = [seen, keeper, *([_Stop(position)] if stops else [])]
         hooks = Hooks(followed, model, position, 1)

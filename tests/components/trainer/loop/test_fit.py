@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -213,10 +212,11 @@ def test_each_evaluation_sees_all_rows_whatever_the_pace_of_the_epoch_before(
 
     chooses = fit.StepsPerExecution(position, lambda _: math.inf, lambda: now[0])
     hooks = Hooks([Told(), chooses], model, position, 4)
+    hooks.begin()
     fit.fit(
         model,
-        SimpleNamespace(epochs=4, steps_per_epoch=10),
         position,
+        end_epoch=4,
         feed=lambda step: batches.repeat(),
         evaluation=batches,
         evaluation_steps=19,
@@ -228,7 +228,6 @@ def test_each_evaluation_sees_all_rows_whatever_the_pace_of_the_epoch_before(
 
 EVALUATIONS = """
 import json
-from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 from strategos.components.trainer.compat.callbacks import TensorCallback
@@ -271,10 +270,12 @@ def furthest(strategy, steps, first):
             gaps.extend(abs(float(a) - b) for a, b in zip(found, wanted))
 
     with strategy.scope():
+        hooks = Hooks([Told()], model, position, 2)
+        hooks.begin()
         fit.fit(
-            model, SimpleNamespace(epochs=2, steps_per_epoch=10), position,
+            model, position, end_epoch=2,
             feed=lambda step: batches.repeat(), evaluation=batches,
-            evaluation_steps=19, hooks=Hooks([Told()], model, position, 2))
+            evaluation_steps=19, hooks=hooks)
     assert len(gaps) == 4
     return max(gaps)
 

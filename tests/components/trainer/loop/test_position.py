@@ -12,7 +12,7 @@ def keeper_of(tmp_path):
 
     from strategos.components.trainer.gang.agreement import Agreement
     from strategos.components.trainer.loop.cadence import Cadence
-    from strategos.components.trainer.loop.checkpoint_callback import Keeper
+    from strategos.components.trainer.loop.checkpoint_callback import Keeper, newest
     from strategos.components.trainer.loop.checkpoints import Checkpoints
     from strategos.components.trainer.loop.position import Position
 
@@ -25,19 +25,23 @@ def keeper_of(tmp_path):
         position = Position(steps_per_epoch)
         keeper = Keeper(store, Cadence(steps=1), agreement, position, [])
         keeper.set_model(model)
-        return keeper, position, model
+
+        def restore():
+            keeper.restore(model, newest(store, agreement))
+
+        return keeper, position, restore
 
     return make
 
 
 def test_a_checkpoint_with_other_steps_per_epoch_is_rejected_by_name(keeper_of):
-    before, position, model = keeper_of(10)
-    before.restore(model)
+    before, position, restore = keeper_of(10)
+    restore()
     position.step = 27
     before.on_epoch_end(2)
-    same, position, model = keeper_of(10)
-    same.restore(model)
+    _, position, restore = keeper_of(10)
+    restore()
     assert (position.epoch, position.offset) == (2, 7)
-    other, _, _ = keeper_of(9)
+    _, _, restore = keeper_of(9)
     with pytest.raises(UserError, match=r"step-0000000027 counts 10 .* --from-scratch"):
-        other.restore(model)
+        restore()

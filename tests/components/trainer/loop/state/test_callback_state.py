@@ -294,7 +294,7 @@ def test_callbacks_of_keras_are_kept_and_never_named(warnings, tmp_path, keras):
 def test_state_that_belongs_to_a_process_is_not_saved(tmp_path, keras):
     package = tf.keras if keras == "tf.keras" else pytest.importorskip("keras")
     board = package.callbacks.TensorBoard(str(tmp_path), profile_batch=(2, 9))
-    progress = Progress(None, Position(5), clock=lambda: 9e9)
+    progress = Progress(None, Position(5), None, clock=lambda: 9e9)
     state = CallbackState([progress, board, Own()])
     progress._started = board._is_tracing = True  # as in the middle of a profile
     assert state.take() == ([{"set": {}, "deleted": []}], {})

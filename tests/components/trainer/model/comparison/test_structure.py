@@ -17,7 +17,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.loop.cadence import Cadence
-from strategos.components.trainer.loop.checkpoint_callback import Keeper
+from strategos.components.trainer.loop.checkpoint_callback import Keeper, newest
 from strategos.components.trainer.loop.checkpoints import Checkpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.comparison import structure
@@ -104,7 +104,7 @@ def keeper_of(tmp_path):
         store = Checkpoints(str(tmp_path), keep=2, is_chief=True)
         agreement = Agreement(tf.distribute.get_strategy(), 1)
         made = Keeper(store, Cadence(steps=1), agreement, Position(10), [])
-        made.restore(model)
+        made.restore(model, newest(store, agreement))
         made.set_model(model)
         return made
 
