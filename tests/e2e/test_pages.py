@@ -101,6 +101,9 @@ ELSEWHERE = {
         "MNIST=path/to/mnist.npz strategos run examples/digits/pipeline.yaml "
         "--overlay examples/digits/mnist.yaml"
     ],
+    ("two minutes", "tests/e2e/test_photos.py", 'copy_example("photos"'): [
+        "strategos run examples/photos/pipeline.yaml"
+    ],
     ("trained there", "tests/e2e/test_digits.py", "def test_mlp_with_one_hot_labels"): [
         "strategos run examples/digits/pipeline.yaml --set "
         "trainer.hyperparameters.network=mlp",

@@ -108,11 +108,13 @@ def curve(strategy, *how, batch=32):
         hooks = Hooks([join(kept)], model, position, context.epochs)
         distributed = functools.partial(dataset.distributed, strategy)
         of = functools.partial
+        hooks.begin()
         keras3_loop.fit(
-            model, context, position, hooks=hooks,
+            context, model, position, end_epoch=context.epochs, hooks=hooks,
             feed=lambda _: distributed(
                 lambda **share: feed(train, batch, **share).repeat()),
             evaluation=distributed(of(feed, evaluation, 128)), evaluation_steps=1)
+        hooks.end()
     return model.history.history, kept.weights, model.get_weights()
 
 @functools.cache  # of a number of outputs, whatever the optimizer
