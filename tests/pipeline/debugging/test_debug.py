@@ -121,9 +121,8 @@ def test_a_breakpoint_in_an_own_train_step_sees_values_and_lines(debug):
     stdin = "p output.shape, y.shape\nlist\ncontinue\n"
     done = debug(OWN_STEP, stdin=stdin)
     assert "(TensorShape([10, 1]), TensorShape([10, 1]))" in done.stdout
-    assert (
-        "->\t            loss = self.compute_loss" in done.stdout
-    )  # the user's own source
+    # The user's own source; from Python 3.13 on, pdb stops one line earlier.
+    assert re.search(r"->\t +(breakpoint\(\)|loss = self\.compute_loss)", done.stdout)
     assert "Transform" in done.stderr  # nothing had run yet
     assert "[10, 1]" in _line(done.stdout, "distance")
     assert "None: the loss does not depend on it" in _line(done.stdout, "unused/kern")
