@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import autograph, keras3, rates
+from strategos.components.trainer.compat import autograph, keras3, optimizers
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.distribution import strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
@@ -200,7 +200,7 @@ class Trained:
             model, features = self._rebuilt(spec, facts, by_hand=True, drops=drops)
             model(features, training=False)
             if not alone and cell["strategy"] == "central_storage":
-                rates.let_replicas_set_it(model)  # or a schedule fails
+                optimizers.let_replicas_set_rate(model)  # or a schedule fails
             # Masks depend on how often tf-keras traces the step.
             same = cell["dropout"] == "stock_dropout" and cell["keras"] == 2
             automatic = 2 if cell["strategy"] == "one_device" else 1

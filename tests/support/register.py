@@ -50,7 +50,7 @@ _BY_STACK = (
     "components/trainer/loop/test_strategies.py",
     "components/trainer/loop/test_resumed_epochs.py",
     "components/trainer/loop/test_parameter_server.py",
-    "components/trainer/loop/test_checkpoints.py",
+    "components/trainer/loop/checkpoint/test_checkpoints.py",
     *("components/trainer/loop/warm_start", "components/trainer/model/replicas"),
     "components/trainer/model/test_effects.py",
     *("components/trainer/model/test_varying.py", "components/trainer/model/tables"),

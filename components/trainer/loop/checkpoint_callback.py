@@ -19,8 +19,8 @@ from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop.cadence import Cadence, Experience
-from strategos.components.trainer.loop.checkpoints import Checkpoints, Found
+from strategos.components.trainer.loop.checkpoint.cadence import Cadence, Experience
+from strategos.components.trainer.loop.checkpoint.checkpoints import Checkpoints, Found
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.state import saved_weights, stored_variables
 from strategos.components.trainer.loop.state.callback_state import CallbackState

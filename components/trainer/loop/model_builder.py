@@ -18,7 +18,6 @@ from strategos.components.trainer.compat import (
     keras_names,
     optimizers,
     partitioned_variables,
-    rates,
 )
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.distribution.batch_checks import check_steps
@@ -157,7 +156,7 @@ class ModelBuilder:
         trained_layers.set_rate(model, self._phase)
         learning_rate.scale(model, spec.settings, spec.batch_size, replicas)
         if self._choice.name == "central_storage":
-            rates.let_replicas_set_it(model)
+            optimizers.let_replicas_set_rate(model)
         self.code.check_scope(model, tf.distribute.get_strategy())
         outputs = self.code.outputs(model, self.examples)
         trained_layers.choose(model, self._phase, self.phases)

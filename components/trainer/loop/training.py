@@ -23,16 +23,16 @@ from strategos.components.trainer.gang import contact, heartbeat
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
 from strategos.components.trainer.loop.asynchronous import Asynchronous
-from strategos.components.trainer.loop.cadence import Cadence
+from strategos.components.trainer.loop.checkpoint.cadence import Cadence
+from strategos.components.trainer.loop.checkpoint.checkpoints import (
+    Checkpoints,
+    CopiedCheckpoints,
+    Found,
+)
 from strategos.components.trainer.loop.checkpoint_callback import (
     Keeper,
     newest,
     phase_starts,
-)
-from strategos.components.trainer.loop.checkpoints import (
-    Checkpoints,
-    CopiedCheckpoints,
-    Found,
 )
 from strategos.components.trainer.loop.model_builder import ModelBuilder
 from strategos.components.trainer.loop.phases import stopping as phase_stopping

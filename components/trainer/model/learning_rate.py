@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import keras3, rates
+from strategos.components.trainer.compat import keras3, optimizers
 from strategos.components.trainer.spec import Settings
 
 _SCALES = {"none": lambda k: 1.0, "linear": lambda k: k, "sqrt": math.sqrt}
@@ -94,7 +94,7 @@ def scale(
     times, steps = factor(settings, batch_size, replicas), settings.warm_up_steps
     if times == 1 and not steps:
         return
-    rate, keras = rates.given(inner), keras3.package_of(model)
+    rate, keras = optimizers.rate_of(inner), keras3.package_of(model)
     if rate is None:
         raise UserError(
             f"{type(inner).__name__} has no `learning_rate` to scale",
@@ -103,11 +103,11 @@ def scale(
             "`scale_learning_rate` and `warm_up_steps`.",
         )
     if callable(rate):
-        rates.follow(inner, _schedule(keras)(rate, times, steps))
+        optimizers.follow_schedule(inner, _schedule(keras)(rate, times, steps))
     elif not steps:
         inner.learning_rate = _number(rate) * times
     else:
-        rates.follow(inner, _schedule(keras)(_number(rate), times, steps))
+        optimizers.follow_schedule(inner, _schedule(keras)(_number(rate), times, steps))
 
 
 def _number(rate: Any) -> float:
@@ -115,7 +115,7 @@ def _number(rate: Any) -> float:
 
 
 def _check_reducible(optimizer: Any) -> None:
-    rate = rates.given(optimizer)
+    rate = optimizers.rate_of(optimizer)
     if callable(rate):
         raise UserError(
             "the optimizer that `build_model` makes follows a schedule "

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import compiled, keras3, rates
+from strategos.components.trainer.compat import compiled, keras3, optimizers
 from strategos.components.trainer.phases import Phase
 from strategos.components.wording import choices, did_you_mean
 
@@ -27,7 +27,7 @@ def set_rate(model: tf.keras.Model, phase: Phase) -> None:
     if phase.learning_rate is None:
         return
     optimizer = keras3.unscaled(model.optimizer)
-    rate = rates.given(optimizer)
+    rate = optimizers.rate_of(optimizer)
     if rate is None or callable(rate):
         why = f"follows a schedule ({type(rate).__name__})"
         if rate is None:

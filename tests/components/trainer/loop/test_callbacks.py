@@ -15,7 +15,7 @@ from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.loop import callbacks
-from strategos.components.trainer.loop.checkpoints import Checkpoints
+from strategos.components.trainer.loop.checkpoint.checkpoints import Checkpoints
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 

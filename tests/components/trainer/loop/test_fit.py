@@ -14,8 +14,8 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.loop import fit
-from strategos.components.trainer.loop.cadence import Cadence
 from strategos.components.trainer.loop.callbacks import Hooks
+from strategos.components.trainer.loop.checkpoint.cadence import Cadence
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import TerminateOnNaN

@@ -11,9 +11,9 @@ def keeper_of(tmp_path):
     import tensorflow as tf
 
     from strategos.components.trainer.gang.agreement import Agreement
-    from strategos.components.trainer.loop.cadence import Cadence
+    from strategos.components.trainer.loop.checkpoint.cadence import Cadence
+    from strategos.components.trainer.loop.checkpoint.checkpoints import Checkpoints
     from strategos.components.trainer.loop.checkpoint_callback import Keeper, newest
-    from strategos.components.trainer.loop.checkpoints import Checkpoints
     from strategos.components.trainer.loop.position import Position
 
     model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])

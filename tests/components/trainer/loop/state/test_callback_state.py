@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.trainer.loop.callbacks import BestWeights
-from strategos.components.trainer.loop.checkpoints import Checkpoints
+from strategos.components.trainer.loop.checkpoint.checkpoints import Checkpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import Progress
 from strategos.components.trainer.loop.state.callback_state import CallbackState

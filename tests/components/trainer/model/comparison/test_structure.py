@@ -16,9 +16,9 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.launchers import local
-from strategos.components.trainer.loop.cadence import Cadence
+from strategos.components.trainer.loop.checkpoint.cadence import Cadence
+from strategos.components.trainer.loop.checkpoint.checkpoints import Checkpoints
 from strategos.components.trainer.loop.checkpoint_callback import Keeper, newest
-from strategos.components.trainer.loop.checkpoints import Checkpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.comparison import structure
 from strategos.components.trainer.operation import Operation

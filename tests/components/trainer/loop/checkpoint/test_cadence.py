@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategos.components.trainer.loop.cadence import Cadence, Experience
+from strategos.components.trainer.loop.checkpoint.cadence import Cadence, Experience
 
 
 @pytest.mark.parametrize(

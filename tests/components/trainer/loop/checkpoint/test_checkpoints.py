@@ -12,10 +12,13 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop.cadence import Cadence
 from strategos.components.trainer.loop.callbacks import BestWeights, Hooks
+from strategos.components.trainer.loop.checkpoint.cadence import Cadence
+from strategos.components.trainer.loop.checkpoint.checkpoints import (
+    Checkpoints,
+    CopiedCheckpoints,
+)
 from strategos.components.trainer.loop.checkpoint_callback import Keeper, newest
-from strategos.components.trainer.loop.checkpoints import Checkpoints, CopiedCheckpoints
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.progress import Recorder
 from strategos.components.trainer.loop.state import saved_weights, stored_variables

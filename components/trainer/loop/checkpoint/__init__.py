@@ -1,0 +1,1 @@
+"""The files of checkpoints, and the interval between them."""
