@@ -21,8 +21,8 @@ class Settings:
     """Everything besides data, model and strategy that changes the result of training.
 
     The settings of the same names in `trainer`, which describes them and takes its
-    defaults from here. `cache_limit` is in bytes. `phases` lists the arguments of
-    `phases.Phase`.
+    defaults from here. `cache_limit` is in bytes, `evaluate_every` in steps. `phases`
+    lists the arguments of `phases.Phase`.
     """
 
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -33,6 +33,7 @@ class Settings:
     base_batch_size: int | None = None
     warm_up_steps: int = 0
     accumulate_steps: int | None = None
+    evaluate_every: int | None = None
     mixed_precision: Literal["bfloat16", "float16"] | None = None
     jit_compile: bool = False
     steps_per_execution: int | None = None

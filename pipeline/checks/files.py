@@ -34,6 +34,7 @@ _NOT_FOR_STOCK = (
     "base_batch_size",
     "warm_up_steps",
     "accumulate_steps",
+    "evaluate_every",
     "mixed_precision",
     "jit_compile",
     "steps_per_execution",

@@ -36,6 +36,7 @@ from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.phases.sections import Phase, PhaseName, total_epochs
 from strategos.pipeline.config.phases.stopping import MODE, EarlyStopping, Mode
 from strategos.pipeline.config.problems import raise_all, received, reject, reject_at
+from strategos.pipeline.config.training.intervals import EverySteps
 from strategos.pipeline.config.training.optimizer import Optimizer, conflicts
 from strategos.pipeline.config.types import (
     LATEST,
@@ -197,6 +198,12 @@ class Trainer(Section):
         description="Phases of the training by name, in their order: each trains a "
         "choice of layers, with an optimizer of its own.",
     )
+    evaluate_every: EverySteps | None = Field(
+        None,
+        description="Number of steps after which the model is evaluated, such as `500 "
+        "steps`. Each evaluation ends an epoch of Keras: history, callbacks and their "
+        "patience count evaluations. By default, after each pass over the rows.",
+    )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         1, description="Seed of the initial weights and of the order of rows."
     )
@@ -318,7 +325,8 @@ class Trainer(Section):
         else:
             yield from self._too_many_parts()
         chosen = self.callbacks.best_checkpoint or self.callbacks.early_stopping
-        yield from conflicts(self.optimizer, self.epochs, bool(chosen))
+        epochs = None if self.evaluate_every else self.epochs
+        yield from conflicts(self.optimizer, epochs, bool(chosen))
         if self.callbacks.reduce_learning_rate and self.warm_up_steps:
             yield reject_at(
                 ("callbacks", "reduce_learning_rate"),
@@ -352,6 +360,12 @@ class Trainer(Section):
             except UserError as error:
                 fields = {"received": error.received, "remedy": error.remedy}
                 yield reject_at(("epochs",), error.message, **fields)
+        if self.phases and self.evaluate_every:
+            yield reject_at(
+                ("evaluate_every",),
+                "has no meaning beside `phases`, whose epochs are passes over the rows",
+                remedy="Remove one of the two settings.",
+            )
         if self.phases and strategy == "parameter_server":
             yield reject_at(
                 ("phases",),
@@ -391,6 +405,8 @@ class Trainer(Section):
         """The settings that change results, besides data, model and strategy."""
         names = {field.name for field in dataclasses.fields(Settings)}
         plain = self.model_dump(mode="json", include=names)
+        if self.evaluate_every:
+            plain["evaluate_every"] = int(self.evaluate_every.split()[0])
         plain["optimizer"] = self.optimizer.model_dump(exclude_none=True)
         phases = [{"name": name, **each} for name, each in plain["phases"].items()]
         plain["phases"] = tuple(phases)

@@ -132,7 +132,7 @@ class Keeper(TensorCallback):
             )
 
     def _check_steps_of(self, checkpoint: Found) -> None:
-        ours = self._position.steps_per_epoch
+        ours = self._position.steps_per_pass
         theirs = checkpoint.state.get("steps_per_epoch", ours)
         if theirs != ours:
             raise UserError(
@@ -278,7 +278,7 @@ class Keeper(TensorCallback):
         state = {
             "callback_state": plain,
             "stop_training": self.model.stop_training,
-            "steps_per_epoch": self._position.steps_per_epoch,
+            "steps_per_epoch": self._position.steps_per_pass,
             "phase_starts": self._position.phase_starts,
             "variables": self._variables,
             "structure": self._structure,

@@ -135,7 +135,7 @@ class Loop:
         """
         self._hooks.on_epoch_begin(self._position.epoch)
         self._begun = self.step
-        left = self._context.steps_per_epoch - self._position.offset
+        left = self._position.left_in_epoch
         for number in range(left):
             self._hooks.on_train_batch_begin(number)
             yield next(self._batches)

@@ -34,9 +34,9 @@ def fit(
     """Trains `model` from `position` to `end_epoch`, evaluating after each epoch.
 
     One call of `fit` runs the same number of steps in each epoch. So a start in
-    the middle of an epoch takes two calls: one for the rest of this epoch, one for the
-    other epochs. The optimizer is finalized (e.g. `use_ema`) once, after the last call,
-    and also if no step is left.
+    the middle of an epoch takes another call, for the rest of this epoch, and so does a
+    shorter last epoch (`trainer.evaluate_every`). The optimizer is finalized (e.g.
+    `use_ema`) once, after the last call, and also if no step is left.
 
     Args:
       model: A compiled tf-keras model, in the scope of its strategy.
@@ -50,13 +50,14 @@ def fit(
     if int(model.steps_per_execution.numpy()) > 1:
         _make_loops(model)
     with optimizers.unfinalized(model.optimizer):
+        whole = min(end_epoch, position.total // position.steps_per_epoch)
         while position.epoch < end_epoch and not model.stop_training:
-            epoch, offset = position.epoch, position.offset
+            epoch, steps = position.epoch, position.left_in_epoch
             model.fit(
                 feed(position.step),
                 initial_epoch=epoch,
-                epochs=epoch + 1 if offset else end_epoch,
-                steps_per_epoch=position.steps_per_epoch - offset,
+                epochs=whole if steps == position.steps_per_epoch else epoch + 1,
+                steps_per_epoch=steps,
                 validation_data=evaluation,
                 validation_steps=evaluation_steps,
                 callbacks=hooks,

@@ -75,8 +75,7 @@ class _Loop:
     def __init__(
         self, model: Any, context: TrainingContext, position: Position, hooks: Hooks
     ):
-        self._model, self._context = model, context
-        self._position, self._hooks = position, hooks
+        self._model, self._position, self._hooks = model, position, hooks
         size, replicas = context.global_batch_size, context.replicas
         is_uneven = size % replicas or context.rows_per_epoch % size % replicas
 
@@ -100,8 +99,7 @@ class _Loop:
           The metrics of the epoch.
         """
         model, hooks = self._model, self._hooks
-        epoch, left = self._position.epoch, self._context.steps_per_epoch
-        left -= self._position.offset
+        epoch, left = self._position.epoch, self._position.left_in_epoch
         model.reset_metrics()
         hooks.on_epoch_begin(epoch)
         done = 0

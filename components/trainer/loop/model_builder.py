@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components import events, processes
+from strategos.components.errors import UserError
 from strategos.components.trainer import phases
 from strategos.components.trainer.compat import (
     keras3,
@@ -76,6 +77,12 @@ class ModelBuilder:
         self._agreement = agreement
         self.code = UserModule(spec, choice.name)
         optimizer_settings.reject_ema_in(self.code.run_fn, spec.settings.optimizer)
+        if self.code.run_fn and spec.settings.evaluate_every:
+            raise UserError(
+                "has no effect on `run_fn`, which evaluates itself",
+                key="trainer.evaluate_every",
+                remedy="Remove it, and call `context.model.evaluate` in `run_fn`.",
+            )
         if spec.settings.accumulate_steps:
             micro_batches.reject_loop(self.code.run_fn)
         self.sums_rows = False

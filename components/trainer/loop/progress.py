@@ -105,8 +105,8 @@ class Progress(TensorCallback):
         if not self._context.is_chief:
             return
         done, steps = self._position.step, self._context.steps_per_epoch
-        epoch, epochs = (done - 1) // steps, self._order.epochs
-        text = f"epoch {epoch + 1}/{epochs}"  # of the step that ended
+        epoch, total = (done - 1) // steps, self._order.steps
+        text = f"epoch {epoch + 1}/{total // steps}"  # pass of the step that ended
         if phase := self._order.current.name:
             text += f"  phase {phase}"
         text += f"  step {done - epoch * steps}/{steps}"
@@ -114,7 +114,7 @@ class Progress(TensorCallback):
             text += f"  {name} {float(value):.4f}"
         speed = self.examples_per_second
         if speed:
-            left = (epochs * steps - done) * self._busy
+            left = (total - done) * self._busy
             text += f"  {speed:,.0f} examples/s"
             waiting = self._wait.share() if self._wait else None
             if waiting is not None:

@@ -122,7 +122,7 @@ class Training:
             starts = phase_starts(checkpoint)
             self._free_names = keras_names.mark()
             model = self._model(starts)
-            position = Position(self._context.steps_per_epoch, phase_starts=starts)
+            position = self._position(starts)
             order = PhaseOrder(self._builder.phases, position)
             progress = Progress(self._context, position, order, self._way.wait)
             recorder = Recorder()
@@ -147,6 +147,16 @@ class Training:
             "history": recorder.history,
             "weights_epoch": epoch,
         }
+
+    def _position(self, phase_starts: list[int]) -> Position:
+        """The position before the first step."""
+        steps = self._context.steps_per_epoch
+        return Position(
+            steps,
+            total=self._spec.epochs * steps,
+            evaluate_every=self._spec.settings.evaluate_every,
+            phase_starts=phase_starts,
+        )
 
     def _model(self, phase_starts: Sequence[int]) -> tf.keras.Model:
         """Builds the model of the last phase that has begun."""
@@ -337,7 +347,8 @@ class Training:
             yield aside
 
     def _facts(self, position: Position, progress: Progress) -> dict[str, Any]:
-        epochs = position.epoch * self._context.rows_per_epoch
+        passes, more = divmod(position.step, self._context.steps_per_epoch)
+        examples = passes * self._context.rows_per_epoch
         return {
             "strategy": self._choice.name,
             "reason": self._choice.reason,
@@ -348,7 +359,7 @@ class Training:
             "seed": self._spec.seed,
             "loss_sums_rows": self._builder.sums_rows,
             "steps": position.step,
-            "examples": epochs + position.offset * self._spec.batch_size,
+            "examples": examples + more * self._spec.batch_size,
             "examples_per_second": round(progress.examples_per_second, 1),
         }
 

@@ -71,19 +71,19 @@ class Optimizer(Section):
 
 
 def conflicts(
-    optimizer: Optimizer, epochs: int, choosing: bool
+    optimizer: Optimizer, epochs: int | None, choosing: bool
 ) -> Iterator[InitErrorDetails]:
     """Settings of `trainer` that contradict the averages of weights.
 
     Args:
       optimizer: The section.
-      epochs: `trainer.epochs`.
+      epochs: `trainer.epochs`; None if epochs end after a number of steps.
       choosing: Whether a callback exports the weights of the best epoch.
     """
     if optimizer.swa is None:
         return
     at, first = ("optimizer", "swa"), optimizer.swa.from_epoch
-    if first > epochs:
+    if epochs is not None and first > epochs:
         yield reject_at(
             (*at, "from_epoch"),
             f"training has {epochs} epochs",

@@ -38,6 +38,13 @@ def test_one_value_is_enough(trainer, strategy):
         ),
         (["optimizer.clip={norm: 1, value: 2}"], "optimizer.clip", "norm, value"),
         (["optimizer.clip.norm=0"], "optimizer.clip.norm", "a number above 0"),
+        (["evaluate_every=500"], "evaluate_every", "500 steps"),
+        (["evaluate_every=0 steps"], "evaluate_every", "500 steps"),
+        (
+            ["phases.head={epochs: 1}", "evaluate_every=5 steps"],
+            "evaluate_every",
+            "`phases`, whose epochs are passes over the rows",
+        ),
         (["optimizer.ema=1"], "optimizer.ema", "a number between 0 and 1"),
         (
             ["epochs=3", "optimizer.swa.from_epoch=4"],

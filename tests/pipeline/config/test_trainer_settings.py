@@ -185,3 +185,11 @@ def test_epochs_are_the_sum_of_the_phases(trainer):
     assert found.epochs == 5
     assert [each["name"] for each in found.settings().phases] == ["a", "b"]
     assert found.settings().phases[1]["trainable"] == ["x", "y_*"]
+
+
+def test_swa_may_start_after_more_evaluations_than_epochs(trainer):
+    found = trainer(
+        *("epochs=1", "evaluate_every=5 steps", "optimizer.swa.from_epoch=4"),
+        *("callbacks.early_stopping=null", "callbacks.best_checkpoint=null"),
+    )
+    assert found.settings().evaluate_every == 5

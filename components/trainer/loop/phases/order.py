@@ -37,13 +37,18 @@ class PhaseOrder:
     @property
     def end_epoch(self) -> int:
         """The epoch after the current phase's last one, counted from 0."""
-        return self._position.phase_starts[-1] + self.current.epochs
+        return self._position.phase_starts[-1] + self._epochs_of(self.current)
 
     @property
     def epochs(self) -> int:
         """Epochs of the training: done, left in this phase, and of later phases."""
         later = self._phases[self.number + 1 :]
-        return self.end_epoch + sum(phase.epochs for phase in later)
+        return self.end_epoch + sum(map(self._epochs_of, later))
+
+    @property
+    def steps(self) -> int:
+        """Steps of the training: done, left in this phase, and of later phases."""
+        return min(self.epochs * self._position.steps_per_epoch, self._position.total)
 
     @property
     def is_last(self) -> bool:
@@ -63,7 +68,7 @@ class PhaseOrder:
         Raises:
           UserError: The numbers differ.
         """
-        before = self._position.steps_per_epoch
+        before = self._position.steps_per_pass
         if steps_per_epoch != before:
             raise UserError(
                 f"the model of phase `{self.current.name}` has {steps_per_epoch:,} "
@@ -100,3 +105,6 @@ class PhaseOrder:
             for phase, start, end in zip(self._phases, starts, ends, strict=False)
             if phase.name
         ]
+
+    def _epochs_of(self, phase: Phase) -> int:
+        return self._position.epochs_in(phase.epochs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import sys
@@ -236,3 +237,12 @@ def test_a_custom_loop_is_rejected_under_asynchronous_training(train, monkeypatc
     monkeypatch.setitem(STRATEGIES, "asynchronous", {"strategy": "parameter_server"})
     with pytest.raises(UserError, match="`run_fn` .* under parameter_server"):
         train("custom_loop", "asynchronous")
+
+
+def test_evaluations_on_the_way_are_rejected_for_a_loop_that_evaluates_itself(train):
+    def often(spec, operation):
+        settings = dataclasses.replace(spec.settings, evaluate_every=5)
+        return in_this_process(dataclasses.replace(spec, settings=settings), operation)
+
+    with pytest.raises(UserError, match="evaluate_every: .* evaluates itself"):
+        train("custom_loop", by=often)

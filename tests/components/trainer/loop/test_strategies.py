@@ -349,6 +349,37 @@ def test_batches_computed_in_parts_give_the_curve_of_whole_ones(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
+def test_evaluations_on_the_way_survive_a_resume_and_choose_the_best(run, tmp_path):
+    best = {"best_checkpoint": {"monitor": "val_loss"}, "csv": True}
+    how = {"distribution": {"strategy": "one_device"}, "epochs": 2}
+    how["settings"] = {"evaluate_every": 6, "callbacks": best}
+    undisturbed, its_spec = run(**how)
+    facts, spec = run(**how, marker=str(tmp_path / "terminated"))
+    assert (facts["restarts"], facts["steps"], facts["examples"]) == (1, 20, 2000)
+    assert facts["history"] == undisturbed["history"]
+    values = facts["history"]["val_loss"]  # after 6, 12, 18 and all of the 20 steps
+    assert len(values) == 4
+    assert facts["weights_epoch"] == 1 + int(np.argmin(values))
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_array_equal(value, theirs[variable])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ["one_device", *TWO])
+def test_evaluations_on_the_way_measure_what_those_of_epochs_do(run, name):
+    how = {"distribution": TWO.get(name, {"strategy": name}), "epochs": 2}
+    plain, its_spec = run(**how, settings={"callbacks": {}})
+    often, spec = run(**how, settings={"callbacks": {}, "evaluate_every": 5})
+    for metric in ("val_loss", "val_auc", "val_accuracy"):
+        np.testing.assert_allclose(
+            often["history"][metric][1::2], plain["history"][metric], atol=1e-6
+        )
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_allclose(value, theirs[variable], atol=1e-6)
+
+
 def test_running_out_of_memory_names_batch_type_and_remedies(run, workload):
     workload.write_module(
         "huge",
