@@ -25,6 +25,9 @@ PUSHED_WEIGHTS = "assets.extra/weights"
 SERVE = "serving_default"
 """Signature: serialized raw examples, string[batch], to the model's outputs."""
 
+OUTPUT = "predictions"
+"""The output of `SERVE` that is evaluated, if it has several."""
+
 TRANSFORM = "transform_features"
 """Signature: serialized raw examples, string[batch], to the transformed features."""
 

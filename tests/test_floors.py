@@ -47,7 +47,8 @@ COMPONENT_FLOORS = [
     for floor in (
         (
             *("errors", "events", "exported", "fork_server", "fork_serving", "limits"),
-            *("node_ids", "processes", "runtime_parameters", "wording"),
+            *("lone_messages", "node_ids", "processes", "runtime_parameters"),
+            "wording",
         ),
         ("files", "services"),
         ("schema_file", "worker_process"),

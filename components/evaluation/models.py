@@ -12,11 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.exported import DESCRIPTION, SERVE, TRANSFORM
+from strategos.components.exported import DESCRIPTION, OUTPUT, SERVE, TRANSFORM
 from strategos.components.files import exchange
 from strategos.components.user_code.user_errors import operation_error
-
-OUTPUT = "predictions"
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,29 @@ class Sums:
             for sums in groups.models.values():
                 sums.compact()
 
+    def selected(self, metrics: Sequence[str], slices: Sequence[str]) -> Sums | None:
+        """The sums of some metrics and slices over the same rows.
+
+        Args:
+          metrics: Names in `metrics.METRICS`; may differ from those of these sums if
+            they are computed from the same sums (`Metric.shares`).
+          slices: Features, in the order in which their slices are reported.
+
+        Returns:
+          Sums that share their arrays with these; None if there are no such sums.
+        """
+        if not {None, *slices} <= self._groups.keys():
+            return None
+        chosen = Sums(metrics, self._task)
+        chosen.examples, chosen.labels = self.examples, self.labels
+        keys = {METRICS[name].shares or name for name in metrics}
+        for feature in (None, *slices):
+            groups = self._groups[feature]
+            if any(not keys <= each.sums.keys() for each in groups.models.values()):
+                return None
+            chosen._groups[feature] = groups
+        return chosen
+
     def labels_vary(self) -> bool:
         """Whether the rows have two labels or more."""
         return bool(self.examples and self._groups[None].labels.varied(1)[0])

@@ -9,6 +9,9 @@ from typing import Any
 SETTINGS = "settings"
 """The execution property of the Evaluator, in the form of `settings_text`."""
 
+SUMS_VARIABLE = "STRATEGOS_EVALUATION_SUMS"
+"""Names the environment variable with the folder of kept sums; may be missing."""
+
 
 def settings_text(evaluator: Mapping[str, Any], label: str) -> str:
     """The settings of an Evaluator as text.

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx import types
-from tfx.components.util import model_utils
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from strategos.components.errors import GateStoppedError
 from strategos.components.evaluation import summary
+from strategos.components.evaluation.blessing import is_blessed
 from strategos.components.wording import counted, first
 
 SHOWN = 10
@@ -39,7 +39,7 @@ class Executor(base_executor.BaseExecutor):
         blessing = artifact_utils.get_single_instance(input_dict["blessing"])
         file = os.path.join(evaluation.uri, summary.FILE)
         verdict = json.loads(io_utils.read_string_file(file))
-        if not model_utils.is_model_blessed(blessing):
+        if not is_blessed(blessing):
             raise GateStoppedError(message(verdict))
         logging.info("Blessed: %s.", verdict["reason"])
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tfx import types
-from tfx.components.pusher import executor as tfx_pusher
+from tfx.dsl.components.base import base_executor
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils
-from tfx.utils import proto_utils
+from tfx.utils import path_utils, proto_utils
 
 from strategos.components import events
+from strategos.components.evaluation.blessing import is_blessed
 from strategos.components.files import filesystems
 from strategos.components.push_targets import endpoint, targets
 from strategos.components.pusher import (
@@ -29,9 +30,14 @@ from strategos.components.pusher import (
     weights,
 )
 
+_PUSHED = "pushed"  # a property's name, and the start of others', as in TFX's Pusher
 
-class Executor(tfx_pusher.Executor):
-    """TFX's Pusher executor, writing to a `targets.Target`."""
+
+class Executor(base_executor.BaseExecutor):
+    """Does the work of TFX's Pusher executor, and writes to a `targets.Target`.
+
+    Not a subclass: importing TFX's needs TensorFlow and Beam, and pushing does not.
+    """
 
     def Do(
         self,
@@ -53,10 +59,13 @@ class Executor(tfx_pusher.Executor):
         live = targets.of(custom["live"]) if custom.get("live") else None
         if live:
             pushed.set_string_custom_property(SLOT, CANARY)
-        if not self.CheckBlessing(input_dict):
-            self._MarkNotPushed(pushed)
+        if not all_bless(input_dict):
+            mark(pushed)
             return
-        model, target = self.GetModelPath(input_dict), targets.of(destination)
+        trained = artifact_utils.get_single_instance(input_dict["model"])
+        is_old = path_utils.is_old_model_artifact(trained)
+        model = path_utils.serving_model_path(trained.uri, is_old)
+        target = targets.of(destination)
         run_id = getattr(self._context, "pipeline_run_id", None) or ""
         about = manifest.of(
             model,
@@ -66,20 +75,48 @@ class Executor(tfx_pusher.Executor):
             input_dict,
         )
         about |= _pushed_by()
-        (trained,) = input_dict["model"]
         before = trained.get_string_custom_property("warm_start")
         with weights.added(model, before, live or target) as (whole, facts):
             about |= facts
             version = _push(target, whole, exec_properties["keep"], about, live)
         if version is None:
-            self._MarkNotPushed(pushed)
+            mark(pushed)
             return
         endpoint.follow(endpoint.Endpoint.of(custom.get("endpoint")), target, version)
         path = target.path(version)
         if not (target.is_remote or filesystems.is_remote(pushed.uri)):
             _link(path, pushed.uri)
-        self._MarkPushed(pushed, path, str(version))
+        mark(pushed, path, version)
         logging.info("Pushed %s.", path)
+
+
+def all_bless(inputs: Mapping[str, list[types.Artifact]]) -> bool:
+    """Whether a model may be pushed, as `CheckBlessing` of TFX's Pusher.
+
+    Args:
+      inputs: `model_blessing` and `infra_blessing`, as far as the pipeline has them.
+    """
+    for name in ("model_blessing", "infra_blessing"):
+        if listed := inputs.get(name):
+            blessing = artifact_utils.get_single_instance(listed)
+            if not is_blessed(blessing):
+                logging.info("Not blessed by %s.", blessing.uri)
+                return False
+    return True
+
+
+def mark(pushed: types.Artifact, path: str = "", version: int | None = None) -> None:
+    """Sets the properties of a PushedModel, as TFX's Pusher.
+
+    Args:
+      pushed: The artifact.
+      path: The version's path or URL.
+      version: Its number; None if no model was pushed.
+    """
+    pushed.set_int_custom_property(_PUSHED, int(version is not None))
+    if version is not None:
+        pushed.set_string_custom_property(f"{_PUSHED}_destination", path)
+        pushed.set_string_custom_property(f"{_PUSHED}_version", str(version))
 
 
 def _pushed_by() -> dict[str, Any]:

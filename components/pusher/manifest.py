@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import exported
+from strategos.components import exported, lone_messages
 from strategos.components.evaluation.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -59,8 +59,10 @@ def signatures(model: str) -> str:
     Args:
       model: The SavedModel's folder, a path or a URL.
     """
-    from tensorflow.core.protobuf import saved_model_pb2
     from tfx.dsl.io import fileio
+
+    with lone_messages.of("tensorflow"):
+        from tensorflow.core.protobuf import saved_model_pb2
 
     with fileio.open(os.path.join(model, exported.SAVED_MODEL), "rb") as file:
         parsed = saved_model_pb2.SavedModel.FromString(file.read())

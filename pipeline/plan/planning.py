@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.data_files import spans
 from strategos.components.errors import UserError, required
+from strategos.components.evaluator import SUMS_VARIABLE
 from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.span_validator import FOLDER_VARIABLE
@@ -240,7 +241,7 @@ def plan(
             **engine_of(config).to_environment(),
             **graph.workload_paths(config).to_environment(),
             **pushes,
-            FOLDER_VARIABLE: str(state_folder(config.run.root) / "span-statistics"),
+            **_kept_measurements(config),
         },
         config.run.metadata_timeout_seconds,
         path,
@@ -259,6 +260,13 @@ def engine_of(config: Config) -> Engine:
         return engine
     root = config.run.root.rstrip("/")
     return dataclasses.replace(engine, exchange=f"{root}/{config.name}/.engine")
+
+
+def _kept_measurements(config: Config) -> dict[str, str]:
+    """Folders of measurements that later runs may use, by environment variable."""
+    state = state_folder(config.run.root)
+    sums = {SUMS_VARIABLE: str(state / "evaluation-sums")} if config.run.cache else {}
+    return {FOLDER_VARIABLE: str(state / "span-statistics"), **sums}
 
 
 def _facts(

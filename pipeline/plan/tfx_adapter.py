@@ -272,6 +272,34 @@ def execute(spec: Any, execution: ExecutionInfo) -> execution_result_pb2.Executo
     return run_executor(**execution_as_text(spec, execution))
 
 
+def class_path(spec: Any) -> str:
+    """The class of the executor that a spec names, as `package.module.Class`.
+
+    Args:
+      spec: The executor spec.
+    """
+    python_spec = getattr(spec, "python_executor_spec", spec)  # of a Beam executor
+    return str(python_spec.class_path)
+
+
+def run_here(name: str, execution: ExecutionInfo) -> Any:
+    """Runs an executor in this process; imports neither TensorFlow nor Beam.
+
+    Args:
+      name: The executor's class, as `package.module.Class`.
+      execution: The execution.
+
+    Returns:
+      The executor's output.
+    """
+    from tfx.orchestration.portable import python_executor_operator
+    from tfx.proto.orchestration import executable_spec_pb2
+
+    spec = executable_spec_pb2.PythonClassExecutableSpec(class_path=name)
+    operator = python_executor_operator.PythonExecutorOperator(spec)
+    return operator.run_executor(execution)
+
+
 def run_executor(
     beam: bool, spec: str, info: str
 ) -> execution_result_pb2.ExecutorOutput:

@@ -48,7 +48,7 @@ class Item:
 
     Attributes:
       kind: The artifact's type, or `log`, `checkpoint`, `remains`, `compiled`,
-        `statistics` (of spans).
+        `statistics` (of spans), `sums` (of evaluations).
       path: Its path or URL.
       bytes: Its size.
       artifact: The artifact's id in ML Metadata; 0 for other kinds.
@@ -222,7 +222,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
-    """Logs of runs, compiled pipelines, copied checkpoints, and statistics of spans."""
+    """Logs of runs, compiled pipelines, copied checkpoints, and measurements."""
     for path in tree.folders(f"{tree.root}/runs"):
         if os.path.basename(path) not in runs:
             yield "log", path
@@ -236,8 +236,11 @@ def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
         f"{node_ids.TRAINER}/checkpoints"
     ):
         yield from (("checkpoint", str(path)) for path in checkpoints.iterdir())
-    for file in Path(tree.root, "span-statistics").glob("*"):
-        yield "statistics", str(file)
+    for folder, kind in (
+        ("span-statistics", "statistics"),
+        ("evaluation-sums", "sums"),
+    ):
+        yield from ((kind, str(file)) for file in Path(tree.root, folder).glob("*"))
 
 
 def _mark(store: Store, ids: list[int], state: int) -> None:

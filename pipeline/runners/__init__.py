@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strategos.components import errors
@@ -53,6 +54,25 @@ def described(error: BaseException) -> errors.UserError:
     passes = isinstance(error, OSError) and object_stores.is_away(error)
     kind = errors.PassingError if passes else errors.UserError
     return kind(f"{type(error).__name__}: {error}")
+
+
+def output_of(
+    work: Callable[[], execution_result_pb2.ExecutorOutput],
+) -> execution_result_pb2.ExecutorOutput:
+    """The output of an executor; a failure is logged, and is in `execution_result`.
+
+    Args:
+      work: Runs the executor.
+    """
+    from tfx.proto.orchestration import execution_result_pb2
+
+    try:
+        return work()
+    except Exception as error:
+        logging.exception("failed")
+        output = execution_result_pb2.ExecutorOutput()
+        write_result(described(error), output.execution_result)
+        return output
 
 
 def write_result(

@@ -68,6 +68,11 @@ class ExecutorClient:
         """Ends the process, if it was started."""
         self.end()
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the process was started."""
+        return self._process is not None
+
     def end(self) -> None:
         """Ends the process, if it was started; a training saves a checkpoint first."""
         if self._process is None:

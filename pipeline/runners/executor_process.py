@@ -75,18 +75,10 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
 
 
 def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
-    from tfx.proto.orchestration import execution_result_pb2
-
     logging.info("==== %s ====", node)
     events.set_node(node)
-    try:
-        output = tfx_adapter.run_executor(beam, spec, info)
-    except Exception as error:
-        logging.exception("failed")
-        output = execution_result_pb2.ExecutorOutput()
-        runners.write_result(runners.described(error), output.execution_result)
-    finally:
-        events.set_node(None)
+    output = runners.output_of(lambda: tfx_adapter.run_executor(beam, spec, info))
+    events.set_node(None)
     return {"output": base64.b64encode(output.SerializeToString()).decode()}
 
 

@@ -1,7 +1,8 @@
 """The local runner: LocalDagRunner's loop, with executors in one warm process.
 
 The loop looks nodes up in the cache, which needs neither TensorFlow nor Beam. The
-executor process starts at the first node that is not cached. Where TensorFlow opens the
+executor process starts at the first node that is not cached and needs TensorFlow or
+Beam (`light.in_place`). Where TensorFlow opens the
 files of a remote root, it is needed even to list them, so nodes are launched in the
 executor process; elsewhere executors work on local copies.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from strategos.components import events
@@ -21,6 +23,7 @@ from strategos.pipeline.runners import NodeFailedError, light
 from strategos.pipeline.runners.copies import artifacts
 from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.launching import launch
+from strategos.pipeline.runners.light import in_place
 
 
 class LocalRunner:
@@ -54,7 +57,8 @@ class LocalRunner:
         deployment = tfx_adapter.deployment_config(plan.ir)
         with artifacts.of(plan.root, plan.environment) as made:
             execute = functools.partial(
-                _execute, self._executors, plan.environment, made is not None
+                _execute,
+                *(self._executors, plan.environment, made is not None, plan.log),
             )
             for node in nodes:
                 launch(
@@ -79,10 +83,15 @@ def _execute(
     executors: ExecutorClient,
     environment: Mapping[str, str],
     on_copies: bool,
+    log: Path,
     spec: Any,
     info: Any,
 ) -> Any:
-    """Runs an execution in the executor process."""
+    """Runs an execution in the executor process; here if possible, until it starts."""
+    if not (executors.is_started or on_copies):
+        output = in_place.execute(spec, info, environment, log)
+        if output is not None:
+            return output
     try:
         return executors.execute(spec, info, environment)
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 
 import pytest
 import yaml
@@ -33,6 +34,68 @@ def test_unchanged_run_takes_everything_from_the_cache(flights):
     flights.run()
     assert set(flights.states().values()) == {"cached"}
     assert len(flights.serving()) == 1
+
+
+@pytest.mark.cold
+def test_other_bounds_are_judged_without_compiling_and_scoring(flights):
+    scored = flights.last_run("--slices")
+    words = ("run", str(flights.yaml), *flights.sets())
+    done = subprocess.run(
+        flights.command(*words, "--set", "evaluator.bounds.auc.at_least=0.3"),
+        env=flights.cold_environment() | {"PYTHONPROFILEIMPORTTIME": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "no row is scored again" in done.stderr
+    assert "compiling" not in done.stderr
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "tensorflow.core.protobuf" in imported
+    assert not imported & {"tensorflow.python.eager", "apache_beam.options"}
+    log = newest_run(flights) / "log.txt"
+    assert "==== Pusher ====" in log.read_text()
+    assert "import time:" not in log.read_text()  # no executor process wrote there
+    run, states = flights.last_run("--slices"), flights.states()
+    assert {name for name, state in states.items() if state != "cached"} == {
+        *("Evaluator", "EvaluationGate", "Pusher")
+    }
+    assert received(run) == received(scored)
+    assert 0.3 in [check["required"] for check in run["summary"]["bounds"]]
+    earlier, later = evaluations(flights)[-2:]
+    assert later.read_bytes() == earlier.read_bytes()
+    assert len(flights.serving()) == 1
+
+
+def test_rows_are_scored_again_if_the_kept_sums_are_damaged(flights):
+    judged = flights.last_run("--slices")
+    (kept,) = flights.folder.glob("runs/.strategos/evaluation-sums/*")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    words = ("--set", "evaluator.bounds.auc.at_least=0.2", "--to", "Evaluator")
+    done = flights.run(*words)
+    assert "no row is scored again" not in done.stderr
+    run = flights.last_run("--slices")
+    assert received(run) == received(judged)
+    assert 0.2 in [check["required"] for check in run["summary"]["bounds"]]
+    earlier, later = evaluations(flights)[-2:]
+    assert later.read_bytes() == earlier.read_bytes()
+
+
+def received(run):
+    """What the summary of an evaluation says, except for the bounds."""
+    summary = dict(run["summary"])
+    values = [(x["metric"], x["slice"], x["received"]) for x in summary.pop("bounds")]
+    return summary, values
+
+
+def evaluations(flights):
+    """TFMA's files of metrics, oldest first."""
+    files = flights.folder.glob("runs/**/evaluation/*/metrics-*.tfrecord")
+    return sorted(files, key=lambda path: int(path.parent.name))
+
+
+def newest_run(flights):
+    return max((flights.folder / "runs/.strategos/runs").iterdir())
 
 
 def test_pushed_model_answers_plain_rows(flights):
@@ -178,7 +241,7 @@ def test_history_lists_every_run_with_its_outcome(flights):
     listed = json.loads(flights.strategos("runs", str(flights.yaml), "--json").stdout)
     outcomes = [run["outcome"] for run in listed]
     assert outcomes[0] == "stopped"
-    assert outcomes.count("blessed") == 3
+    assert outcomes.count("blessed") == 4
     assert {"failed", "not blessed"} <= set(outcomes)
     shown = flights.strategos("runs", str(flights.yaml)).stdout
     assert "not blessed" in shown

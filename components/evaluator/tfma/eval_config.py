@@ -12,18 +12,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tensorflow_model_analysis.constants import BASELINE_KEY, CANDIDATE_KEY
-
-# TFMA 0.52 no longer has the messages at its top level.
-from tensorflow_model_analysis.proto import config_pb2
-
 from strategos.components.evaluation.metrics import (
     METRICS,
     metric_names,
     sliced_features,
 )
-from strategos.components.evaluation.models import OUTPUT
-from strategos.components.exported import SERVE, TRANSFORM
+from strategos.components.evaluator.tfma.messages import config_pb2
+from strategos.components.exported import OUTPUT, SERVE, TRANSFORM
+
+CANDIDATE, BASELINE = "candidate", "baseline"
+"""Names of models, as `tfma.CANDIDATE_KEY` and `tfma.BASELINE_KEY`."""
 
 
 def build(
@@ -38,13 +36,13 @@ def build(
         preprocessing turns into a class number.
     """
     config = config_pb2.EvalConfig()
-    for name in (CANDIDATE_KEY, BASELINE_KEY):
+    for name in (CANDIDATE, BASELINE):
         config.model_specs.add(
             name=name,
             signature_name=SERVE,
             prediction_key=OUTPUT,
             label_key=label,
-            is_baseline=name == BASELINE_KEY,
+            is_baseline=name == BASELINE,
             preprocessing_function_names=[TRANSFORM] if label_is_string else [],
         )
     config.slicing_specs.add()
@@ -56,6 +54,35 @@ def build(
     for name in metric_names(evaluator):
         _add_metric(spec, name, evaluator["task"], bounds.get(name) or {})
     config.options.include_default_metrics.value = False
+    return config
+
+
+def effective(
+    evaluator: Mapping[str, Any],
+    label: str,
+    label_is_string: bool,
+    *,
+    has_baseline: bool,
+) -> config_pb2.EvalConfig:
+    """The result of `build` as TFMA's `update_eval_config_with_defaults` changes it.
+
+    Args:
+      evaluator: The section: task, metrics, slices, bounds.
+      label: Name of the label's feature.
+      label_is_string: As for `build`.
+      has_baseline: Whether a model is compared with; else bounds on changes are left
+        out.
+    """
+    config = build(evaluator, label, label_is_string)
+    names = [CANDIDATE, BASELINE] if has_baseline else [""]
+    if not has_baseline:
+        del config.model_specs[1:]
+        config.model_specs[0].name = ""
+    for spec in config.metrics_specs:
+        spec.model_names.extend(names)
+        for metric in () if has_baseline else spec.metrics:
+            for each in metric.per_slice_thresholds:
+                each.threshold.ClearField("change_threshold")
     return config
 
 

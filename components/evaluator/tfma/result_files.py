@@ -10,18 +10,19 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-import tensorflow_model_analysis as tfma
+import pyarrow as pa
 from google.protobuf import json_format
-from tensorflow_model_analysis.proto import (
+
+from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.evaluation.summary import BoundCheck
+from strategos.components.evaluator.tfma.messages import (
+    VERSION,
     config_pb2,
     metrics_for_slice_pb2,
     validation_result_pb2,
 )
-
-from strategos.components.evaluation.metrics import METRICS, SliceMetrics
-from strategos.components.evaluation.summary import BoundCheck
-from strategos.components.records import FILE_FORMAT
+from strategos.components.files import storage
+from strategos.components.records import FILE_FORMAT, tfrecords
 
 
 def write(
@@ -48,14 +49,13 @@ def write(
     """
     run = config_pb2.EvalRun(
         eval_config=config,
-        version=tfma.VERSION_STRING,
+        version=VERSION,
         data_location=data,
         file_format=FILE_FORMAT,
         model_locations=models,
     )
     path = os.path.join(folder, "eval_config.json")
-    with tf.io.gfile.GFile(path, "w") as file:
-        file.write(json_format.MessageToJson(run))
+    storage.write(path, json_format.MessageToJson(run, sort_keys=True))
     _write_records(
         os.path.join(folder, "metrics-00000-of-00001.tfrecord"), _rows(slices, config)
     )
@@ -64,9 +64,8 @@ def write(
 
 
 def _write_records(path: str, messages: Iterable[Any]) -> None:
-    with tf.io.TFRecordWriter(path) as writer:
-        for message in messages:
-            writer.write(message.SerializeToString())
+    records = [each.SerializeToString() for each in messages]
+    storage.write(path, bytes(tfrecords.frame(pa.array(records, pa.binary()))))
 
 
 def _rows(
@@ -85,9 +84,9 @@ def _rows(
             keys = list(metrics)
             del row.metric_keys_and_values[:]
             for name, model, is_diff in keys:
-                key = tfma.metrics.MetricKey(name, model_name=model, is_diff=is_diff)
-                row.metric_keys_and_values.add(key=key.to_proto())
-        row.slice_key.CopyFrom(tfma.slicer.serialize_slice_key(_slice_key(piece)))
+                key = _metric_key(name, model, is_diff=is_diff)
+                row.metric_keys_and_values.add(key=key)
+        row.slice_key.CopyFrom(_slice_key(piece))
         for entry, value in zip(
             row.metric_keys_and_values, metrics.values(), strict=True
         ):
@@ -95,8 +94,28 @@ def _rows(
         yield row
 
 
-def _slice_key(piece: SliceMetrics) -> tuple[tuple[str, Any], ...]:
-    return () if piece.feature is None else ((piece.feature, piece.value),)
+def _metric_key(
+    name: str, model: str, *, is_diff: bool = False
+) -> metrics_for_slice_pb2.MetricKey:
+    """As `tfma.metrics.MetricKey.to_proto`."""
+    key = metrics_for_slice_pb2.MetricKey(name=name, model_name=model, is_diff=is_diff)
+    key.example_weighted.value = False
+    return key
+
+
+def _slice_key(piece: SliceMetrics) -> metrics_for_slice_pb2.SliceKey:
+    """As `tfma.slicer.serialize_slice_key`."""
+    key = metrics_for_slice_pb2.SliceKey()
+    if piece.feature is None:
+        return key
+    single, value = key.single_slice_keys.add(column=piece.feature), piece.value
+    if isinstance(value, str):
+        single.bytes_value = value.encode()
+    elif isinstance(value, int):
+        single.int64_value = value
+    else:
+        single.float_value = value
+    return key
 
 
 def _metrics(
@@ -137,7 +156,7 @@ def _validation(
     for piece in slices:
         if failed := failures.get(piece.name):
             entry = result.metric_validations_per_slice.add()
-            entry.slice_key.CopyFrom(tfma.slicer.serialize_slice_key(_slice_key(piece)))
+            entry.slice_key.CopyFrom(_slice_key(piece))
             for check in failed:
                 _add_failure(entry, check, piece, candidate)
     for check in checks:
@@ -149,7 +168,6 @@ def _validation(
 def _add_failure(
     entry: Any, check: BoundCheck, piece: SliceMetrics, model: str
 ) -> None:
-    key = tfma.metrics.MetricKey(check.metric, model_name=model)
     failure = entry.failures.add(message=check.note or "")
     value = failure.metric_threshold.value_threshold
     change = failure.metric_threshold.change_threshold
@@ -169,7 +187,7 @@ def _add_failure(
         sign, name = (-1, "HIGHER_IS_BETTER") if drop else (1, "LOWER_IS_BETTER")
         change.absolute.value = sign * required
         change.direction = config_pb2.MetricDirection.Value(name)
-        key = key.make_diff_key()
         received = float("nan") if check.received is None else sign * check.received
-    failure.metric_key.CopyFrom(key.to_proto())
+    is_diff = bound in ("may_drop", "may_rise")
+    failure.metric_key.CopyFrom(_metric_key(check.metric, model, is_diff=is_diff))
     failure.metric_value.double_value.value = received

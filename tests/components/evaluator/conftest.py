@@ -158,6 +158,7 @@ def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **s
     """Runs the executor; returns the summary, the evaluation and the blessing."""
     label, written = section.pop("label", LABELS[task]), section.pop("written", 0)
     model = section.pop("model", workload[task, "candidate"])
+    executor = section.pop("executor", Executor)
     section = {"task": task, "metrics": metrics.names(task), **section}
     data = _artifact(standard_artifacts.Examples, examples or workload["examples"])
     data.split_names = '["train", "eval"]'
@@ -169,13 +170,15 @@ def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **s
     }
     if baseline is not None:
         inputs["baseline_model"] = [baseline]
+    for (each,) in inputs.values():  # as recorded by the run that made them
+        each.set_string_custom_property("content", each.uri)
     evaluation = _artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
     blessing = _artifact(standard_artifacts.ModelBlessing, folder / "blessing")
     for made in (evaluation, blessing):
         tf.io.gfile.makedirs(made.uri)
     properties = {"settings": json.dumps({"evaluator": section, "label": label})}
     outputs = {"evaluation": [evaluation], "blessing": [blessing]}
-    Executor().Do(inputs, outputs, properties)
+    executor().Do(inputs, outputs, properties)
     text = Path(evaluation.uri, summary.FILE).read_text()
     return json.loads(text), evaluation, blessing
 

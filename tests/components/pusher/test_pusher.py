@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
 
 import pytest
 from tensorflow.core.protobuf import saved_model_pb2
+from tfx.components.pusher import executor as tfx_pusher
 from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
@@ -18,7 +20,7 @@ from strategos.components.pusher import (
     NEWEST_VARIABLE,
     WEIGHTS_VARIABLE,
 )
-from strategos.components.pusher.executor import Executor
+from strategos.components.pusher.executor import Executor, all_bless, mark
 
 SIGNED = saved_model_pb2.SavedModel()
 _SIGNATURES = SIGNED.meta_graphs.add().signature_def
@@ -79,6 +81,34 @@ def execute(
     context = BaseExecutor.Context(pipeline_run_id=run)
     Executor(context).Do(inputs, {"pushed_model": [pushed]}, properties)
     return pushed
+
+
+ANSWERS = (None, 0, 1)
+
+
+@pytest.mark.parametrize(("by_model", "by_infra"), itertools.product(ANSWERS, ANSWERS))
+def test_blessings_are_read_as_by_tfx(by_model, by_infra):
+    inputs = {"model": [standard_artifacts.Model()]}
+    kinds = {
+        "model_blessing": (standard_artifacts.ModelBlessing, by_model),
+        "infra_blessing": (standard_artifacts.InfraBlessing, by_infra),
+    }
+    for name, (kind, answer) in kinds.items():
+        if answer is not None:
+            inputs[name] = [kind()]
+            inputs[name][0].set_int_custom_property("blessed", answer)
+    assert all_bless(inputs) == tfx_pusher.Executor().CheckBlessing(inputs)
+
+
+def test_pushed_models_have_the_properties_of_tfx():
+    ours, theirs = standard_artifacts.PushedModel(), standard_artifacts.PushedModel()
+    tfx = tfx_pusher.Executor()
+    mark(ours)
+    tfx._MarkNotPushed(theirs)
+    assert ours.mlmd_artifact == theirs.mlmd_artifact
+    mark(ours, "/serving/7", 7)
+    tfx._MarkPushed(theirs, "/serving/7", "7")
+    assert ours.mlmd_artifact == theirs.mlmd_artifact
 
 
 def test_a_manifest_says_who_pushed(model, serving, tmp_path, monkeypatch):

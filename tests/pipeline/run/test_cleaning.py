@@ -194,14 +194,17 @@ def test_a_database_that_knows_nothing_of_a_root_removes_nothing_there(root):
     assert cleaning.find(root.store, keep=1, before=time.time() + LATER) == []
 
 
-def test_statistics_of_spans_go_by_their_last_use(root):
-    folder = root.path / ".strategos" / "span-statistics"
+@pytest.mark.parametrize(
+    ("folder", "kind"), [("span-statistics", "statistics"), ("evaluation-sums", "sums")]
+)
+def test_kept_measurements_go_by_their_last_use(root, folder, kind):
+    folder = root.path / ".strategos" / folder
     folder.mkdir()
     for name, age in (("old.pb", 100), ("used.json", 0)):
         (folder / name).touch()
         os.utime(folder / name, (time.time() - age,) * 2)
     (found,) = cleaning.find(root.store, keep=9, before=time.time() - LATER)
-    assert (found.kind, found.path) == ("statistics", str(folder / "old.pb"))
+    assert (found.kind, found.path) == (kind, str(folder / "old.pb"))
 
 
 def test_local_checkpoints_of_a_remote_root_go_by_their_age(root):

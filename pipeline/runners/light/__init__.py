@@ -1,8 +1,9 @@
 """Imports TFX's Launcher without TensorFlow and Beam, for the orchestrator only.
 
 `tfx.types` imports TensorFlow and Beam if they are installed (3.6 s), and works without
-them (0.35 s): TFX guards both imports. The orchestrator runs no executor, so it hides
-both packages from its imports.
+them (0.35 s): TFX guards both imports. The orchestrator runs no executor that needs
+them, so it hides both packages from its imports, and TFMA, which imports them. Modules
+of messages can be imported still (`lone_messages`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import ModuleType
 from strategos.components.processes import without_collections
 from strategos.pipeline.plan import tfx_adapter
 
-_HIDDEN = frozenset({"tensorflow", "apache_beam"})
+_HIDDEN = frozenset({"tensorflow", "apache_beam", "tensorflow_model_analysis"})
 
 
 class _Hide:
@@ -27,13 +28,13 @@ class _Hide:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] in _HIDDEN:
+        if name in _HIDDEN:
             raise ModuleNotFoundError(f"{name} is hidden here", name=name)
         return None
 
 
 def hide_heavy_imports() -> None:
-    """Makes TensorFlow and Beam invisible to later imports of this process."""
+    """Makes TensorFlow, Beam and TFMA invisible to later imports of this process."""
     if not any(isinstance(finder, _Hide) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Hide())
     # TFX 1.21 prints that Beam is missing.

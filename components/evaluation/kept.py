@@ -1,0 +1,127 @@
+"""Sums of an evaluation in a file, to judge them again by other bounds; numpy only.
+
+A line of JSON, with a version, the file's name, and the digest and the size of the
+pickled sums that follow. A file is read only if it is whole and has its own name, which
+stands for all that the sums depend on. Reading makes objects of the classes of sums and
+of no others, so that a file from elsewhere runs no code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.scored import Scored
+from strategos.components.files import commit
+
+_VERSION = 1
+_MOST_FILES = 4  # newest ones that are kept
+_MOST_BYTES = 64 << 20
+
+_OURS = "strategos.components.evaluation."
+_CLASSES = frozenset(
+    {
+        *((f"{_OURS}scored", name) for name in ("Scored", "Learned", "Range")),
+        *((f"{_OURS}sums", name) for name in ("Sums", "_Groups", "_ModelSums")),
+        *((f"{_OURS}sums", "_Arrays"), (f"{_OURS}curves", "Curves")),
+        *((f"{_OURS}trivial", "Labels"), ("builtins", "set")),
+        *(("numpy", "ndarray"), ("numpy", "dtype")),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("numpy.core.numeric", "_frombuffer"),
+        ("numpy._core.numeric", "_frombuffer"),
+    }
+)
+
+
+def write(path: Path, scored: Scored, metrics: Sequence[str]) -> None:
+    """Writes the sums to a file, and removes the oldest files of its folder.
+
+    Writes nothing, so that rows are scored again, if a metric is a plug-in, whose sums
+    may be of any class, if the sums take more than 64 MiB, or if the folder cannot be
+    written.
+
+    Args:
+      path: The file; its folder is made if it is missing.
+      scored: Results of all rows.
+      metrics: The metrics that have sums.
+    """
+    if not set(metrics) <= set(METRICS.own):
+        return
+    scored.sums.compact()
+    content = pickle.dumps(scored, protocol=pickle.HIGHEST_PROTOCOL)
+    if len(content) > _MOST_BYTES:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        commit.write(path, _header(path, content) + b"\n" + content)
+        files = sorted(path.parent.glob("*"), key=lambda each: each.stat().st_mtime)
+        for each in files[:-_MOST_FILES]:
+            commit.remove(each)
+    except OSError as error:
+        logging.warning("sums are not kept: %s", error)
+
+
+def read(path: Path, metrics: Sequence[str], slices: Sequence[str]) -> Scored | None:
+    """Reads the sums of some metrics and slices.
+
+    Args:
+      path: The file.
+      metrics: Names in `metrics.METRICS`.
+      slices: Features, in the order in which their slices are reported.
+
+    Returns:
+      Results of all rows; or None if the file is missing or damaged, or has not all of
+      the sums: then rows must be scored.
+    """
+    if not set(metrics) <= set(METRICS.own):
+        return None
+    scored = _whole(path)
+    if scored is None or not (sums := scored.sums.selected(metrics, slices)):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # the oldest are removed, by `write` and by `strategos clean`
+    return Scored(sums, scored.learned, scored.ranges, scored.unusable)
+
+
+def _whole(path: Path) -> Scored | None:
+    try:
+        line, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        logging.warning("sums are not read: %s", error)
+        return None
+    if line != _header(path, content):
+        logging.warning("%s is damaged or of another version: not used", path)
+        return None
+    try:
+        scored = _Unpickler(io.BytesIO(content)).load()
+    except Exception as error:  # pickle raises errors of many kinds
+        logging.warning("%s is not used: %s", path, error)
+        return None
+    return scored if isinstance(scored, Scored) else None
+
+
+def _header(path: Path, content: bytes) -> bytes:
+    digest = hashlib.sha256(content).hexdigest()
+    fields = {"version": _VERSION, "name": path.name, "sha256": digest}
+    return json.dumps({**fields, "bytes": len(content)}).encode()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes sums, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _CLASSES:
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of sums")
+        return super().find_class(module, name)
