@@ -125,5 +125,6 @@ class WorkerSpec:
         """Builds a spec from the values that `to_json` returned."""
         texts = ("train_files", "eval_files", "null_values", "files")
         tuples = {key: tuple(values.get(key, ())) for key in texts}
-        settings = Settings(**values.get("settings", {}))
+        given = values.get("settings", {})
+        settings = Settings(**{**given, "phases": tuple(given.get("phases", ()))})
         return cls(**{**values, **tuples, "settings": settings})

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.checkpoint import checkpoints
 from strategos.components.trainer.loop.state import saved_weights, stored_variables
 from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model.comparison import structure
@@ -296,7 +296,7 @@ import os
 import sys
 import tensorflow as tf
 from strategos.components.trainer.distribution import devices
-from strategos.components.trainer.loop import checkpoints
+from strategos.components.trainer.loop.checkpoint import checkpoints
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.model.comparison import structure
 

@@ -225,10 +225,15 @@ def test_a_number_for_a_batch_of_a_keras_3_model_is_rejected(combine):
     def squares(y, p):
         return keras.ops.square(y - p)
 
-    with pytest.raises(UserError, match="one number for a batch.*one value for each"):
-        combine(lambda y, p: keras.ops.mean(squares(y, p)), keras=keras)
-    assert combine(lambda y, p: keras.ops.sum(squares(y, p)) / 64, keras=keras)
-    assert not combine(squares, keras=keras)
+    def mean(y, p):
+        return keras.ops.mean(squares(y, p))
+
+    assert not combine(mean, keras=keras)  # on one replica
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        with pytest.raises(UserError, match="one number for a batch.*one value for"):
+            combine(mean, keras=keras)
+        assert combine(lambda y, p: keras.ops.sum(squares(y, p)) / 64, keras=keras)
+        assert not combine(squares, keras=keras)
 
 
 def test_random_numbers_of_the_training_are_not_used_up(combine):
