@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import autograph, keras3, optimizers
-from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data import dataset, distributed
 from strategos.components.trainer.distribution import strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.loop.state import saved_weights
@@ -223,14 +223,15 @@ class Trained:
             batches, ordered = (keras3.batches(model, x) for x in (batches, ordered))
             if not keras3.is_model(model):
                 batches, ordered = (
-                    functools.partial(dataset.distributed, here, x)
+                    functools.partial(distributed.batches, here, x)
                     for x in (batches, ordered)
                 )
             callbacks = [] if alone else [_averaging(model)]
             callbacks += _callbacks(model, cell)
             if same:  # or the first step is traced twice, to create variables
                 model.evaluate(ordered(), steps=1, verbose=0)
-                if cell["optimizer"] != "Nadam":
+                # As `optimizers.build`: a step of the user's own is traced twice.
+                if cell["optimizer"] != "Nadam" and cell["step"] == "stock":
                     model.optimizer.build(model.trainable_variables)
             steps = facts["rows"] // spec.batch_size
             history = model.fit(

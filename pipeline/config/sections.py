@@ -30,10 +30,11 @@ from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
 from strategos.pipeline.config.nodes.order import problems as node_problems
 from strategos.pipeline.config.nodes.sections import Node, Nodes
 from strategos.pipeline.config.operating import Notify, Pusher, Schedule
-from strategos.pipeline.config.phases.stopping import EarlyStopping
 from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.run import Engine, Run
-from strategos.pipeline.config.trainer import Callbacks, Checkpoint, Trainer
+from strategos.pipeline.config.trainer import Checkpoint, Trainer
+from strategos.pipeline.config.training.callbacks import Callbacks
+from strategos.pipeline.config.training.early_stopping import EarlyStopping
 from strategos.pipeline.config.types import (
     LATEST,
     Hyperparameters,

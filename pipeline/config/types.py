@@ -356,6 +356,12 @@ Interval = Annotated[
     Allowed("a duration such as 30s or 5m, a number of steps such as 200 steps, auto"),
     AfterValidator(_in_a_century),
 ]
+EverySteps = Annotated[
+    str,
+    StringConstraints(pattern=r"^[1-9][0-9]* steps?$"),
+    Allowed("a number of steps such as 500 steps"),
+    AfterValidator(_in_a_century),
+]
 Metric = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z_][\w./-]*$"),

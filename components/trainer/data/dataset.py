@@ -16,7 +16,7 @@ Example, for one device and for any synchronous strategy:
   ```python
   split = dataset.read(files, spec, label)
   feed = functools.partial(split.shuffled, batch_size, seed=seed, epochs=None)
-  model.fit(dataset.distributed(strategy, feed), steps_per_epoch=split.steps(...), ...)
+  model.fit(distributed.batches(strategy, feed), steps_per_epoch=split.steps(...), ...)
   ```
 """
 
@@ -58,8 +58,6 @@ _FULL = (
     "epoch, in another order. Free space, or name another folder in TMPDIR, to have "
     "them parsed once."
 )
-
-Feed = Callable[..., tf.data.Dataset]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -389,32 +387,3 @@ def _blocks(
     if streamed is None:
         return None
     return functools.partial(streamed.blocks, here=here)
-
-
-def distributed(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
-    """The input of `fit` under `strategy`; under the default one, a plain dataset.
-
-    Args:
-      strategy: The strategy of this process.
-      feed: Called as `feed(replicas=…, share=…)` for each input pipeline of this
-        process, usually `functools.partial(split.shuffled, …)`.
-    """
-
-    def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        pipelines, replicas = context.num_input_pipelines, context.num_replicas_in_sync
-        share = share_of(context.input_pipeline_id, pipelines, replicas)
-        return feed(replicas=replicas, share=share)
-
-    return strategy.distribute_datasets_from_function(of_pipeline)
-
-
-def share_of(pipeline: int, pipelines: int, replicas: int) -> range:
-    """The replicas that an input pipeline feeds; all pipelines feed equally many.
-
-    Args:
-      pipeline: Number of the pipeline, from 0.
-      pipelines: Number of pipelines.
-      replicas: Number of replicas, over all pipelines.
-    """
-    local = replicas // pipelines
-    return range(pipeline * local, (pipeline + 1) * local)

@@ -10,14 +10,14 @@ from strategos.components.trainer.spec import Settings
 if TYPE_CHECKING:
     from strategos.components.trainer.distribution.strategy import Choice
 
-_NOT_ON_SERVERS = {
+NOT_ON_SERVERS = {
     "accumulate_steps": (
         "replicas that take a step each for itself compute on small batches anyway",
         "multi_worker_mirrored",
     ),
     "phases": (
         "the workers of parameter servers keep the step of one model and optimizer, "
-        "and each phase has its own",
+        "and of phases each has its own",
         "multi_worker_mirrored",
     ),
     "jit_compile": (
@@ -62,7 +62,7 @@ def check_settings(choice: Choice, settings: Settings) -> None:
             key="trainer.jit_compile",
             remedy="Remove it, or use `strategy: one_device` or `central_storage`.",
         )
-    for key, (why, instead) in _NOT_ON_SERVERS.items():
+    for key, (why, instead) in NOT_ON_SERVERS.items():
         if getattr(settings, key) and not choice.is_synchronous:
             remedy = f"Remove it, or use `strategy: {instead}`."
             raise UserError(why, key=f"trainer.{key}", remedy=remedy)

@@ -100,7 +100,6 @@ class Keeper(TensorCallback):
         self._check_steps_of(checkpoint)
         self._restore_part(model, "model")
         self._position.step = self._next_look = checkpoint.step
-        self._position.phase_starts = phase_starts(checkpoint)
         _set_random_state(checkpoint.state["random"])
         self._experience = Experience.resumed(checkpoint.state.get("experience", {}))
         self._cadence = self._cadence.after(self._experience)

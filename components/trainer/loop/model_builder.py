@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components import events, processes
-from strategos.components.errors import UserError
 from strategos.components.trainer import phases
 from strategos.components.trainer.compat import (
     keras3,
@@ -20,7 +19,7 @@ from strategos.components.trainer.compat import (
     optimizers,
     partitioned_variables,
 )
-from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.data import distributed, file_shards
 from strategos.components.trainer.distribution.batch_checks import check_steps
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.distribution.strategy import Choice
@@ -76,15 +75,6 @@ class ModelBuilder:
         self._spec, self._cluster, self._choice = spec, cluster, choice
         self._agreement = agreement
         self.code = UserModule(spec, choice.name)
-        optimizer_settings.reject_ema_in(self.code.run_fn, spec.settings.optimizer)
-        if self.code.run_fn and spec.settings.evaluate_every:
-            raise UserError(
-                "has no effect on `run_fn`, which evaluates itself",
-                key="trainer.evaluate_every",
-                remedy="Remove it, and call `context.model.evaluate` in `run_fn`.",
-            )
-        if spec.settings.accumulate_steps:
-            micro_batches.reject_loop(self.code.run_fn)
         self.sums_rows = False
         events.emit("progress", message="reading examples")
         self.examples = workload.training_split(spec, cluster, agreement)
@@ -99,7 +89,7 @@ class ModelBuilder:
             self.context = dataclasses.replace(self.context, drops_last_batch=True)
         self._check_steps()
         pipeline = cluster.tasks.index(cluster.task) if cluster.task else 0
-        share = dataset.share_of(pipeline, agreement.workers, replicas)
+        share = distributed.share_of(pipeline, agreement.workers, replicas)
         logging.info("reads %s", self.examples.reads(replicas, share))
 
     def build(

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3
-from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data import distributed
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.loop import callbacks
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
@@ -73,9 +73,9 @@ class Synchronous:
         feed = functools.partial(split.ordered, size)
         return self._distributed(model, feed), split.steps(size)
 
-    def _distributed(self, model: tf.keras.Model, feed: dataset.Feed) -> Any:
+    def _distributed(self, model: tf.keras.Model, feed: distributed.Feed) -> Any:
         feed = keras3.batches(model, feed)
-        return dataset.distributed(self._strategy, feed)
+        return distributed.batches(self._strategy, feed)
 
     def trained(
         self, model: tf.keras.Model

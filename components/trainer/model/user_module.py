@@ -21,13 +21,35 @@ from strategos.components.trainer.model import varying
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.model.replicas import keras3_limits, losses
-from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.trainer.spec import Settings, WorkerSpec
 from strategos.components.transformed import sparse_columns, unseen_labels
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import explain, is_own, location
 
 _SAMPLE_ROWS = 64
 _OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
+
+
+_OF_FIT = {
+    "phases": (
+        "`run_fn` decides itself which layers train",
+        "Remove it, or let `build_model(context)` take the place of `run_fn`.",
+    ),
+    "evaluate_every": (
+        "has no effect on `run_fn`, which evaluates itself",
+        "Remove it, and call `context.model.evaluate` in `run_fn`.",
+    ),
+    "accumulate_steps": (
+        "has no effect on the steps of `run_fn`",
+        "Remove it, and add up the gradients in `run_fn`.",
+    ),
+    "optimizer.ema": (
+        "`fit` sets the averages when training ends, but `run_fn` trains",
+        "Remove it. In `build_model`, give the optimizer `use_ema=True`; at the end of "
+        "`run_fn`, call its `finalize_variable_values`.",
+    ),
+}
+"""Settings that only `fit` follows: why, and a remedy."""
 
 
 class UserModule:
@@ -52,15 +74,7 @@ class UserModule:
         self.file = str(self._module.__file__)
         self.run_fn = self._own_loop()
         if self.run_fn:
-            check_together(self.file, strategy)
-            if spec.settings.phases:
-                raise UserError(
-                    f"{self.file}: `run_fn` trains by a loop of its own, which decides "
-                    "itself which layers train",
-                    key="trainer.phases",
-                    remedy="Remove the key, or let `build_model(context)` take the "
-                    "place of `run_fn`.",
-                )
+            check_own_loop(self.file, strategy, spec.settings)
         self._build_model = modules.function(spec.folder, spec.module, "build_model")
         self._where = f"{self.file}: `build_model`"
         unseen = functools.partial(
@@ -277,15 +291,17 @@ class UserModule:
         return run_fn
 
 
-def check_together(file: str, strategy: str) -> None:
-    """Rejects a `run_fn` under a strategy whose workers take steps independently.
+def check_own_loop(file: str, strategy: str, settings: Settings) -> None:
+    """Rejects a `run_fn` under a strategy or with settings that it cannot follow.
 
     Args:
       file: The user's module.
       strategy: Name of the strategy.
+      settings: The settings of the run.
 
     Raises:
-      UserError: The strategy is `parameter_server`.
+      UserError: The workers of the strategy take steps independently, or a setting is
+        one that only `fit` follows.
     """
     if strategy == "parameter_server":
         raise UserError(
@@ -293,6 +309,11 @@ def check_together(file: str, strategy: str) -> None:
             "do not under parameter_server. Use multi_worker_mirrored, or let "
             "`build_model(context)` take the place of `run_fn`."
         )
+    for key, (why, remedy) in _OF_FIT.items():
+        name, _, inner = key.partition(".")
+        value = getattr(settings, name)
+        if value.get(inner) if inner else value:
+            raise UserError(f"{file}: {why}", key=f"trainer.{key}", remedy=remedy)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from strategos.components.records import counts, tfrecords
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.gang import heartbeat
-from strategos.components.trainer.model.user_module import blamed, check_together
+from strategos.components.trainer.model.user_module import blamed, check_own_loop
 from strategos.components.trainer.run.export import describe
 from strategos.components.trainer.run.saved_model import SavedModel
 from strategos.components.trainer.spec import WorkerSpec
@@ -56,7 +56,7 @@ def train(
     logging.getLogger("apache_beam").setLevel(logging.WARNING)  # TFX imports it
     run_fn = modules.function(spec.folder, spec.module, "run_fn")
     file = str(modules.load(spec.folder, spec.module).__file__)
-    check_together(file, choice.name)
+    check_own_loop(file, choice.name, spec.settings)
     rows = count_rows(spec.train_files, spec.train_rows)
     if cluster.is_chief:
         events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")

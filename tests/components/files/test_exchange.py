@@ -25,7 +25,7 @@ def test_workers_elsewhere_read_copies_of_local_folders(
     content = {"a.txt": "ä", "variables/b.txt": "b"}
     for name, text in content.items():
         storage.write(f"{tmp_path}/graph/{name}", text)
-    url = f"{bucket}/root/p/.engine"
+    url = f"{bucket}/store/p/.engine"
     with exchange.sent(url, f"{tmp_path}/graph") as place:
         assert place.startswith(f"{url}/")
         folder, read = warm_tensorflow.script(READ, place).answer()
@@ -40,7 +40,7 @@ def test_workers_that_see_a_folder_read_it_in_its_place(tmp_path):
 
 
 def test_large_counts_of_workers_are_added_up_here(bucket, tmp_path):
-    url = f"{bucket}/root/p/.engine/counts"
+    url = f"{bucket}/store/p/.engine/counts"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spilled, "_LEAST", 0)
         kind = accumulators.Counted(spilled.Bounds(url, 0))

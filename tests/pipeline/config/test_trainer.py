@@ -74,7 +74,7 @@ def test_one_value_is_enough(trainer, strategy):
         (
             ["phases.head={epochs: 1}", "distribution.strategy=parameter_server"],
             "phases",
-            "a single phase",
+            "each has its own",
         ),
         (
             ["distribution={strategy: one_device, devices: 2}"],

@@ -42,25 +42,6 @@ def configure(model: tf.keras.Model, settings: Mapping[str, Any]) -> None:
         setattr(optimizer, name, value)
 
 
-def reject_ema_in(run_fn: Any, settings: Mapping[str, Any]) -> None:
-    """Rejects an average that the user's loop would have to put in place itself.
-
-    Args:
-      run_fn: `run_fn` of the user's module, or None.
-      settings: `trainer.optimizer`.
-
-    Raises:
-      UserError: Both are there.
-    """
-    if run_fn and settings.get("ema") is not None:
-        raise UserError(
-            "`fit` sets the averages when training ends, but `run_fn` trains",
-            key=f"{_KEY}.ema",
-            remedy="Remove it. In `build_model`, give the optimizer `use_ema=True`; at "
-            "the end of `run_fn`, call its `finalize_variable_values`.",
-        )
-
-
 def _check_known(optimizer: Any) -> None:
     kinds = keras3.classes("optimizers", "Optimizer")
     if isinstance(optimizer, kinds) and not optimizers.is_built(optimizer):

@@ -51,8 +51,8 @@ def combine(
     """Finds whether each loss is a mean or a sum over rows, and makes it count as such.
 
     Call it for a model of several replicas, or one that trains its batches in parts,
-    before its first loss. A `train_step` of the
-    model's own usually computes the compiled losses, too.
+    before its first loss. A `train_step` of the model's own usually computes the
+    compiled losses, too.
 
     Args:
       model: A compiled model with all its variables; its losses are changed in place.

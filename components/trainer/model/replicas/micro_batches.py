@@ -48,22 +48,6 @@ def accumulate(model: tf.keras.Model, context: TrainingContext, parts: int) -> N
     model.train_step = functools.partial(_step, model, context, size)
 
 
-def reject_loop(run_fn: Any) -> None:
-    """Rejects a loop of the user's, which takes its steps itself.
-
-    Args:
-      run_fn: `run_fn` of the user's module, or None.
-
-    Raises:
-      UserError: There is one.
-    """
-    if run_fn:
-        raise _rejected(
-            "has no effect on the steps of `run_fn`",
-            "Remove it, and add up the gradients in `run_fn`.",
-        )
-
-
 def reject_sum() -> None:
     """Rejects a loss that is a sum over rows.
 

@@ -13,7 +13,7 @@ ROWS = 24
 CHILD = f"""
 import functools, json, sys
 import tensorflow as tf
-from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data import dataset, distributed
 
 kind, path = sys.argv[1:]
 if kind == "mirrored":
@@ -37,7 +37,7 @@ def local_rows(iterator):
     return [(x[:, 0], tf.size(words.values), y[:, 0]) for x, words, y in parts]
 
 def steps(feed, count):
-    iterator = iter(dataset.distributed(strategy, feed))
+    iterator = iter(distributed.batches(strategy, feed))
     found = []
     for _ in range(count):
         parts = local_rows(iterator)

@@ -239,10 +239,21 @@ def test_a_custom_loop_is_rejected_under_asynchronous_training(train, monkeypatc
         train("custom_loop", "asynchronous")
 
 
-def test_evaluations_on_the_way_are_rejected_for_a_loop_that_evaluates_itself(train):
-    def often(spec, operation):
-        settings = dataclasses.replace(spec.settings, evaluate_every=5)
-        return in_this_process(dataclasses.replace(spec, settings=settings), operation)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"evaluate_every": 5}, "evaluate_every: .* evaluates itself"),
+        ({"accumulate_steps": 2}, "accumulate_steps: .* the steps of `run_fn`"),
+        ({"optimizer": {"ema": 0.9}}, r"optimizer\.ema: .*`fit` sets the averages"),
+        ({"phases": ({"name": "a", "epochs": 1},)}, "phases: .* which layers train"),
+    ],
+)
+def test_settings_that_only_fit_follows_are_rejected_for_an_own_loop(
+    train, settings, message
+):
+    def changed(spec, operation):
+        own = dataclasses.replace(spec.settings, **settings)
+        return in_this_process(dataclasses.replace(spec, settings=own), operation)
 
-    with pytest.raises(UserError, match="evaluate_every: .* evaluates itself"):
-        train("custom_loop", by=often)
+    with pytest.raises(UserError, match=message):
+        train("custom_loop", by=changed)

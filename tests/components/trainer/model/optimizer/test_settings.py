@@ -64,10 +64,3 @@ def test_the_optimizers_of_before_keras_2_11_are_rejected():
     model.compile(tf.keras.optimizers.legacy.SGD(), "mse")
     with pytest.raises(UserError, match="SGD is not an optimizer of `tf.keras.optim"):
         optimizer_settings.configure(model, {"ema": 0.9})
-
-
-def test_an_average_in_a_loop_of_the_users_is_rejected():
-    optimizer_settings.reject_ema_in(None, {"ema": 0.9})
-    optimizer_settings.reject_ema_in(_trained, {"clip": {"norm": 1.0}})
-    with pytest.raises(UserError, match="`fit` sets the averages"):
-        optimizer_settings.reject_ema_in(_trained, {"ema": 0.9})

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 import keras
 from strategos.components.trainer.compat import keras3
-from strategos.components.trainer.data import dataset, parts
+from strategos.components.trainer.data import distributed, parts
 from strategos.components.trainer.distribution import devices
 from strategos.components.trainer.loop import keras3_loop
 from strategos.components.trainer.loop.callbacks import Hooks
@@ -108,14 +108,14 @@ def curve(strategy, *how, batch=32, every=None):
         total = steps * context.epochs
         position = Position(steps, total=total, evaluate_every=every)
         hooks = Hooks([join(kept)], model, position, context.epochs)
-        distributed = functools.partial(dataset.distributed, strategy)
+        divided = functools.partial(distributed.batches, strategy)
         of = functools.partial
         hooks.begin()
         keras3_loop.fit(
             context, model, position, end_epoch=context.epochs, hooks=hooks,
-            feed=lambda _: distributed(
+            feed=lambda _: divided(
                 lambda **share: feed(train, batch, **share).repeat()),
-            evaluation=distributed(of(feed, evaluation, 128)), evaluation_steps=1)
+            evaluation=divided(of(feed, evaluation, 128)), evaluation_steps=1)
         hooks.end()
     assert position.step == total and len(kept.weights) == 3
     return model.history.history, kept.weights, model.get_weights()

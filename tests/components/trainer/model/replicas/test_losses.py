@@ -16,7 +16,7 @@ import functools, json, sys
 import numpy as np
 import tensorflow as tf
 from strategos.components.trainer.compat import autograph
-from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data import dataset, distributed
 from strategos.components.trainer.model.replicas import losses, uneven_batches
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
@@ -92,9 +92,9 @@ def trained(strategy, rows, batch, **parts):
         feed = functools.partial(train.shuffled, batch, seed=3, epochs=None,
                                  drop_last=context.drops_last_batch)
         found = model.fit(
-            dataset.distributed(strategy, feed), epochs=2, verbose=0,
+            distributed.batches(strategy, feed), epochs=2, verbose=0,
             steps_per_epoch=context.steps_per_epoch,
-            validation_data=dataset.distributed(
+            validation_data=distributed.batches(
                 strategy, functools.partial(evaluated.ordered, batch)),
             validation_steps=evaluated.steps(batch))
     return found.history, [w.tolist() for w in model.get_weights()]

@@ -80,12 +80,6 @@ def test_a_part_has_a_row_at_least():
         _accumulate(_model(), batch=8, parts=9)
 
 
-def test_a_loop_of_the_users_takes_its_own_steps():
-    micro_batches.reject_loop(None)
-    with pytest.raises(UserError, match="no effect on the steps of `run_fn`"):
-        micro_batches.reject_loop(_model)
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_rows_are_cut_alike_from_dense_sparse_and_ragged_features(data):

@@ -11,7 +11,7 @@ import functools, json
 import numpy as np
 import tensorflow as tf
 from strategos.components.trainer.compat import autograph
-from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data import dataset, distributed
 from strategos.components.trainer.model.replicas import uneven_batches
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
@@ -79,9 +79,9 @@ def history(strategy, rows, batch, drop=False, **parts):
                                  drop_last=drop)
         size = uneven_batches.evaluation_batch(9, batch, replicas)
         found = model.fit(
-            dataset.distributed(strategy, feed), epochs=2, verbose=0,
+            distributed.batches(strategy, feed), epochs=2, verbose=0,
             steps_per_epoch=context.steps_per_epoch,
-            validation_data=dataset.distributed(
+            validation_data=distributed.batches(
                 strategy, functools.partial(evaluated.ordered, size)),
             validation_steps=evaluated.steps(size))
     return found.history

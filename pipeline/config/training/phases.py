@@ -9,13 +9,13 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from pydantic_core import InitErrorDetails
 
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.phases.stopping import EarlyStopping
 from strategos.pipeline.config.problems import (
     raise_all,
     received,
     reject,
     reject_at,
 )
+from strategos.pipeline.config.training.early_stopping import EarlyStopping
 from strategos.pipeline.config.types import Positive, Section, Text
 
 _TRAINABLE = "all, none, the number of last layers, or a list of layer names"

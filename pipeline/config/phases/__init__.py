@@ -1,1 +1,0 @@
-"""The section `trainer.phases`, and `early_stopping`, which phases share with it."""
