@@ -35,10 +35,10 @@ test: setup  ## Run the tests (TESTS=tests/components for some of them).
 	@.venv/bin/pytest $(PARALLEL) $(TESTS)
 
 test-matrix: setup  ## Train each pair of features beside plain Keras (ten minutes).
-	@.venv/bin/pytest $(PARALLEL) -m matrix $(TESTS)
+	@.venv/bin/pytest $(PARALLEL) -m matrix -rs $(TESTS)
 
 test-faults: setup  ## Run the tests that kill, freeze and starve processes.
-	@.venv/bin/pytest $(PARALLEL) -m faults $(TESTS)
+	@.venv/bin/pytest $(PARALLEL) -m faults -rs $(TESTS)
 
 # Exit code 2: no Java or no Maven; the tests say so and are skipped.
 test-engine: setup  ## Run the tests of run.engine on a real Flink cluster.
@@ -63,7 +63,7 @@ test-gpu: setup  ## Run the tests that need one GPU or two (first: make setup EX
 	@TF_ENABLE_ONEDNN_OPTS=1 .venv/bin/pytest -m gpu -rs $(TESTS)
 
 test-stack: setup  ## Run what differs by stack on this one.
-	@.venv/bin/pytest $(PARALLEL) -m stack $(TESTS)
+	@.venv/bin/pytest $(PARALLEL) -m stack -rs $(TESTS)
 
 test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 user space.
 	@scripts/new_stack.sh $(if $(TESTS:tests=),test,test-stack) $(TESTS)

@@ -6,6 +6,8 @@ The hooks of pytest that read it are here too.
 from __future__ import annotations
 
 import functools
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,9 @@ _FURTHER = {
     "cold": "starts processes as users do, not as forks of warm ones (pytest -m cold)",
     "stack": "differs by stack (make test-new-stack)",
 }
+# Seconds since 1970: what has not begun by then is skipped, so that CI ends in time on
+# a slow machine, too.
+_BEGIN_BEFORE = float(os.environ.get("TESTS_BEGIN_BEFORE", "inf"))
 _UNMARKED = f"not ({' or '.join(MARKS)})"
 
 # What differs between the stacks, and the end-to-end tests that depend on it.
@@ -115,6 +120,13 @@ def pytest_itemcollected(item):
     """Marks what differs by stack."""
     if _differs_by_stack(item.path):
         item.add_marker("stack")
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures are made
+def pytest_runtest_setup(item):
+    """Skips a test for which no time is left."""
+    if time.time() > _BEGIN_BEFORE:
+        pytest.skip("no time is left on this machine (TESTS_BEGIN_BEFORE)")
 
 
 def pytest_collection_modifyitems(items):
