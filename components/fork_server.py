@@ -28,6 +28,9 @@ from typing import IO, Any
 
 from strategos.components import fork_serving, processes
 
+KERAS = "TF_USE_LEGACY_KERAS"
+"""Environment variable that TensorFlow's import reads: what `tf.keras` is."""
+
 _channel: socket.socket | None = None
 
 
@@ -59,8 +62,8 @@ def launch(
     """Runs `python -m module` in a new session, with pipes; as a fork if possible.
 
     Starts a new Python instead if no server is ready, the environment is too large to
-    send, or it sets a fixed hash seed (`PYTHONHASHSEED=0`), which forks of this
-    interpreter do not have.
+    send, or it sets what forks of this interpreter do not have: a fixed hash seed
+    (`PYTHONHASHSEED=0`), or another Keras as `tf.keras` than the imported one.
 
     Args:
       module: The module to run. As for `processes.start`, its first argument is the id
@@ -70,7 +73,10 @@ def launch(
       cwd: The process's current folder.
     """
     fixed_seed = env.get("PYTHONHASHSEED") == "0" and sys.flags.hash_randomization
-    forked = None if fixed_seed else _launched(module, arguments, env, cwd)
+    imported = "tensorflow" in sys.modules
+    other_keras = imported and env.get(KERAS) != os.environ.get(KERAS)
+    must_start = fixed_seed or other_keras
+    forked = None if must_start else _launched(module, arguments, env, cwd)
     return forked or processes.start(
         module,
         arguments,

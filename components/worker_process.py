@@ -39,12 +39,13 @@ gang, after a restart, and in the export.
 
 TENSORFLOW = {
     **HASH_SEED,
-    "TF_USE_LEGACY_KERAS": "1",  # `tf.keras` is tf-keras, also in user code
+    fork_server.KERAS: "1",  # `tf.keras` is tf-keras, also in user code
     "KERAS_BACKEND": "tensorflow",  # of the package `keras`; overrides ~/.keras
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # by default, the first process takes it all
 }
 """Environment variables for a process that imports TensorFlow."""
+
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 """Environment variable for a process that works beside others and trains nothing.
@@ -58,6 +59,15 @@ ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 By default TensorFlow starts two threads for each core in each process, and adds up
 numbers by as many parts as there are cores: the last digit would depend on the machine.
 """
+
+
+def tensorflow(keras: int | None) -> dict[str, str]:
+    """Environment variables for a process that imports the module of `trainer`.
+
+    Args:
+      keras: `trainer.keras`: 3 if `tf.keras` is Keras 3 there, or None.
+    """
+    return {**TENSORFLOW, fork_server.KERAS: "0"} if keras == 3 else TENSORFLOW
 
 
 class WorkerError(RuntimeError):

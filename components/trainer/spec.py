@@ -22,9 +22,11 @@ class Settings:
 
     The settings of the same names in `trainer`, which describes them and takes its
     defaults from here. `cache_limit` is in bytes, `evaluate_every` in steps. `phases`
-    lists the arguments of `phases.Phase`.
+    lists the arguments of `phases.Phase`. `keras` is 3 if `tf.keras` is Keras 3 in
+    the processes of the training, and None if it is tf-keras.
     """
 
+    keras: Literal[3] | None = None
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     phases: Sequence[Mapping[str, Any]] = ()

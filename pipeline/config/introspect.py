@@ -154,7 +154,7 @@ def describe(annotation: Any) -> str:
 def _describe_bare(bare: Any, bounds: str) -> str:
     origin, arguments = typing.get_origin(bare), typing.get_args(bare)
     if origin is typing.Literal:
-        return listed(arguments, "or")
+        return listed([*map(str, arguments)], "or")
     if origin is tuple:
         return f"a list of {describe(arguments[0])}"
     if origin is dict:

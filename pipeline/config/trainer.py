@@ -105,6 +105,10 @@ class Trainer(Section):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         1, description="Seed of the initial weights and of the order of rows."
     )
+    keras: Literal[3] | None = Field(
+        Settings.keras,
+        description="3: `tf.keras` in `module` is Keras 3. By default, it is tf-keras.",
+    )
     hyperparameters: Hyperparameters = Field(
         default_factory=dict,
         description="Values that `build_model` reads from `context.hyperparameters`.",

@@ -49,7 +49,8 @@ def debug(arguments: argparse.Namespace) -> int:
         if code != ExitCode.DONE:
             return code
         found = required(transformed.last(config))
-    os.environ.update(worker_process.TENSORFLOW | quiet.environment())
+    keras = worker_process.tensorflow(config.trainer.keras)
+    os.environ.update(quiet.environment() | keras)
     with transformed.local(found) as folders:
         spec = transformed.worker_spec(config, folders)
         rows = min(arguments.rows, spec.batch_size)

@@ -240,11 +240,10 @@ def _measured(
 def _build_model(request: dict[str, Any]) -> dict[str, Any]:
     """Builds the model in a new process; shows its log only on failure."""
     log = io.StringIO()
+    env = worker_process.tensorflow(request["spec"]["settings"]["keras"])
     try:
         with contextlib.redirect_stderr(log):
-            return worker_process.run(
-                _MODULE, request, name="model", env=worker_process.TENSORFLOW
-            )
+            return worker_process.run(_MODULE, request, name="model", env=env)
     except worker_process.WorkerError:
         sys.stderr.write(log.getvalue())
         raise

@@ -44,7 +44,7 @@ def convert_methods(model: tf.keras.Model) -> None:
     Args:
       model: The compiled model; its methods are replaced.
     """
-    import tensorflow as tf
+    import tf_keras
 
     from strategos.components.trainer.compat import compiled, keras3
 
@@ -52,7 +52,7 @@ def convert_methods(model: tf.keras.Model) -> None:
         if keras3.is_overridden(model, name):
             setattr(model, name, converted(getattr(model, name)))
     for layer in compiled.layers(model):
-        if isinstance(layer, tf.keras.layers.SpectralNormalization):
+        if isinstance(layer, tf_keras.layers.SpectralNormalization):
             layer.normalize_weights = converted(layer.normalize_weights)
 
 

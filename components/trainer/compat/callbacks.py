@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.compat import keras3
 
 
-class TensorCallback(tf.keras.callbacks.Callback):
+class TensorCallback(tf_keras.callbacks.Callback):
     """A callback that gets logs as tensors.
 
     tf-keras converts the logs of each step to NumPy, which waits for the device, unless
@@ -24,7 +24,7 @@ class TensorCallback(tf.keras.callbacks.Callback):
         self._supports_tf_logs = True
 
 
-def join(callback: Any) -> tf.keras.callbacks.Callback:
+def join(callback: Any) -> tf_keras.callbacks.Callback:
     """Makes a callback of either Keras callable by tf-keras's `CallbackList`.
 
     Args:
@@ -36,7 +36,7 @@ def join(callback: Any) -> tf.keras.callbacks.Callback:
     return _Adapter(callback) if keras3.is_callback(callback) else callback
 
 
-def own(callback: tf.keras.callbacks.Callback) -> Any:
+def own(callback: tf_keras.callbacks.Callback) -> Any:
     """The callback that was passed to `join`."""
     return callback.adapted if isinstance(callback, _Adapter) else callback
 
@@ -77,7 +77,7 @@ def watches_batches(callback: Any) -> bool:
     return join(callback)._implements_train_batch_hooks()
 
 
-class _Adapter(tf.keras.callbacks.Callback):
+class _Adapter(tf_keras.callbacks.Callback):
     """Forwards all calls to a Keras 3 callback."""
 
     def __init__(self, adapted: Any):
@@ -92,6 +92,6 @@ def _passing_on(name: str) -> Callable[..., None]:
     return call
 
 
-for _name in vars(tf.keras.callbacks.Callback):
+for _name in vars(tf_keras.callbacks.Callback):
     if _name.startswith(("on_", "set_")):
         setattr(_Adapter, _name, _passing_on(_name))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.compat import keras3
 
@@ -189,7 +190,7 @@ def own_metrics(model: tf.keras.Model) -> list[str]:
       model: A compiled tf-keras model that was called in a trace.
     """
     metrics = [metric for layer in layers(model) for metric in layer._metrics]
-    stock = tf.keras.metrics
+    stock = tf_keras.metrics
     for metric in tf.nest.flatten(argument(model, "metrics") or []):
         is_metric = isinstance(metric, stock.Metric)
         of_keras = type(metric).__module__.startswith("tf_keras.")
@@ -202,7 +203,7 @@ def own_metrics(model: tf.keras.Model) -> list[str]:
 
 def has_own_call(loss: Any) -> bool:
     """Whether a `Loss` replaces the method of Keras that combines rows."""
-    kind = tf.keras.losses.Loss
+    kind = tf_keras.losses.Loss
     return isinstance(loss, kind) and type(loss).__call__ is not kind.__call__
 
 
@@ -215,7 +216,7 @@ def around(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
         the given value is a scalar.
     """
 
-    class Around(tf.keras.losses.Loss):
+    class Around(tf_keras.losses.Loss):
         def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
             value = tf.convert_to_tensor(loss(y_true, y_pred, sample_weight))
             values = by(value, y_true)

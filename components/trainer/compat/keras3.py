@@ -1,20 +1,25 @@
-"""Supports Keras 3 models (`import keras`) next to tf-keras, which is `tf.keras` here.
+"""Supports Keras 3 models (the package `keras`) next to those of tf-keras.
 
-Both packages may be used in one process. A Keras 3 model trains by a loop of Strategos
-(`loop/keras3_loop.py`), because its own `fit` fails between workers. The two packages
-share most names; the differences are handled here.
+Both packages may be used in one process. `tf.keras` is one of them, tf-keras unless
+`trainer.keras` is 3, so Strategos imports `tf_keras` where it means that package. A
+Keras 3 model trains by a loop of Strategos (`loop/keras3_loop.py`), because its own
+`fit` fails between workers. The two packages share most names; the differences are
+handled here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.spec import Settings
 
@@ -23,9 +28,9 @@ STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 
 
 def package_of(model: Any) -> Any:
-    """The Keras package of a model: `tf.keras` or `keras`; None for anything else."""
-    if isinstance(model, tf.keras.Model):
-        return tf.keras
+    """The Keras package of a model: `tf_keras` or `keras`; None for anything else."""
+    if isinstance(model, tf_keras.Model):
+        return tf_keras
     return _package() if is_model(model) else None
 
 
@@ -37,7 +42,7 @@ def is_model(model: Any) -> bool:
 
 def is_optimizer(part: Any) -> bool:
     """Whether a part of a model is an optimizer, of either Keras."""
-    kinds = (*classes("optimizers", "Optimizer"), tf.keras.optimizers.legacy.Optimizer)
+    kinds = (*classes("optimizers", "Optimizer"), tf_keras.optimizers.legacy.Optimizer)
     return isinstance(part, kinds)
 
 
@@ -58,7 +63,7 @@ def classes(module: str, name: str) -> tuple[type, ...]:
       module: Module of the package, such as `callbacks`.
       name: Name of the class.
     """
-    packages = filter(None, (tf.keras, _package()))
+    packages = filter(None, (tf_keras, _package()))
     return tuple(getattr(getattr(keras, module), name) for keras in packages)
 
 
@@ -106,6 +111,28 @@ def own_metrics(model: Any) -> list[str]:
     given = tf.nest.flatten(model._compile_config.config.get("metrics") or [])
     own = (x for x in given if not isinstance(x, str) and not is_of_keras(type(x)))
     return sorted({getattr(x, "name", None) or x.__name__ for x in own})
+
+
+def layer_of_tf_keras(model: Any) -> Any:
+    """A layer of tf-keras within a Keras 3 model; None if there is none.
+
+    Keras 3 calls such a layer, but does not train its weights.
+    """
+    roots = [model, *contained(model)]
+    parts = (x for root in roots for x in tf.train.TrackableView(root).descendants())
+    return next((x for x in parts if isinstance(x, tf_keras.layers.Layer)), None)
+
+
+def layer_called(error: BaseException) -> Any:
+    """The layer of tf-keras that failed on a symbolic tensor of Keras 3, or None."""
+    kind = getattr(_package(), "KerasTensor", ())
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        given = frame.f_locals.get("args", ())  # of the wrapper around `__call__`
+        layer, *inputs = given if isinstance(given, tuple) and given else (None,)
+        is_layer = isinstance(layer, tf_keras.layers.Layer)
+        if is_layer and any(isinstance(x, kind) for x in tf.nest.flatten(inputs)):
+            return layer
+    return None
 
 
 def random_state(model: Any) -> dict[str, Any]:
@@ -156,7 +183,8 @@ def inputs_of(model: Any) -> dict[str, Any]:
         tensors = getattr(model, "inputs", None) or []
     if is_model(model):
         # Keras 3 orders `inputs` by the sorted keys of a dict.
-        declared = model.input if tensors else None
+        functional = getattr(model, "_functional", None) or model  # of a Sequential
+        declared = functional.input if tensors else None
         names = (
             sorted(declared)
             if isinstance(declared, dict)
@@ -207,7 +235,7 @@ def is_callback(callback: Any) -> bool:
 
 
 def prepare(settings: Settings, seed: int) -> None:
-    """Sets seed and precision of Keras 3, if the user's module has imported it.
+    """Sets seed and precision of Keras 3, if the user's module uses it.
 
     Must be called before the model is built.
 
@@ -215,7 +243,8 @@ def prepare(settings: Settings, seed: int) -> None:
       settings: The settings of the run.
       seed: The seed of the run.
     """
-    keras = _package()
+    # Not yet imported where the module says only `tf.keras`, in `build_model`.
+    keras = importlib.import_module("keras") if settings.keras == 3 else _package()
     if keras is None:
         return
     keras.utils.set_random_seed(seed)

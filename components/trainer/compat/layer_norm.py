@@ -10,6 +10,7 @@ registered '_MklLayerNorm' OpKernel for 'GPU'" (tensorflow/tensorflow#62607; see
 from __future__ import annotations
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.compat import compiled
 
@@ -23,6 +24,6 @@ def keep_on_gpu(model: tf.keras.Model, on_gpu: bool | None = None) -> None:
     """
     if on_gpu is None:
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
-    kind = tf.keras.layers.LayerNormalization
+    kind = tf_keras.layers.LayerNormalization
     if on_gpu and any(isinstance(layer, kind) for layer in compiled.layers(model)):
         tf.config.optimizer.set_experimental_options({"remapping": False})

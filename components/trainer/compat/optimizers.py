@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.compat import keras3
 
@@ -97,7 +98,7 @@ def build(model: tf.keras.Model, *, own: bool = False) -> None:
     optimizer = model.optimizer
     inner = keras3.unscaled(optimizer)
     is_own = keras3.is_overridden(model, "train_step") or not keras3.is_of_keras(inner)
-    early = type(inner) is not tf.keras.optimizers.Nadam and (own or not is_own)
+    early = type(inner) is not tf_keras.optimizers.Nadam and (own or not is_own)
     if hasattr(optimizer, "build") and (early or keras3.is_model(model)):
         optimizer.build(model.trainable_variables)
 

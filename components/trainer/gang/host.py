@@ -29,6 +29,6 @@ def run(request: Mapping[str, Any], name: str) -> dict[str, Any]:
         _MODULE,
         request,
         name=name,
-        env=worker_process.TENSORFLOW,
+        env=worker_process.tensorflow(request["spec"]["settings"].get("keras")),
         grace=Grace.GANG,
     )

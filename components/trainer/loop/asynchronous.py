@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.errors import required
 from strategos.components.trainer.compat import (
@@ -140,7 +141,7 @@ class Asynchronous:
         def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
             return remote(pipeline=index())
 
-        return tf.keras.utils.experimental.DatasetCreator(of_worker)
+        return tf_keras.utils.experimental.DatasetCreator(of_worker)
 
     def evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
         """None: the hooks evaluate the ordinary model."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from strategos.components import events
 from strategos.components.errors import UserError
@@ -33,20 +34,20 @@ def configured(
     log_dir: str,
     keras: Any = None,
     order: PhaseOrder | None = None,
-) -> list[tf.keras.callbacks.Callback]:
+) -> list[tf_keras.callbacks.Callback]:
     """Makes the callbacks that `trainer.callbacks` configures.
 
     Args:
       settings: `trainer.callbacks`.
       log_dir: Folder for TensorBoard's events and the CSV history.
-      keras: The Keras package of the model; by default `tf.keras`.
+      keras: The Keras package of the model; by default `tf_keras`.
       order: The order of the phases, which the CSV history names.
 
     Raises:
       UserError: TensorBoard is configured but not installed.
     """
-    made_by = (keras or tf.keras).callbacks
-    made: list[tf.keras.callbacks.Callback] = []
+    made_by = (keras or tf_keras).callbacks
+    made: list[tf_keras.callbacks.Callback] = []
     for name, make in _MAKERS.items():
         if settings.get(name):
             options = dict(settings[name])
@@ -123,7 +124,7 @@ def warn_of_choices(
         )
 
 
-class Hooks(tf.keras.callbacks.CallbackList):
+class Hooks(tf_keras.callbacks.CallbackList):
     """The callbacks of one training run, which may take several calls of `fit`.
 
     A run that starts in the middle of an epoch takes two calls. The callbacks still see
@@ -139,7 +140,7 @@ class Hooks(tf.keras.callbacks.CallbackList):
 
     def __init__(
         self,
-        callbacks: list[tf.keras.callbacks.Callback],
+        callbacks: list[tf_keras.callbacks.Callback],
         model: tf.keras.Model,
         position: Position,
         epochs: int,
@@ -318,7 +319,7 @@ class CsvHistory(TensorCallback):
 
 def _tensorboard(
     callbacks: Any, settings: bool | Mapping[str, Any], log_dir: str
-) -> tf.keras.callbacks.Callback:
+) -> tf_keras.callbacks.Callback:
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError(
             "the package `tensorboard` is not installed here",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.compat import keras3, optimizers
 from strategos.components.trainer.compat.callbacks import TensorCallback
@@ -113,7 +114,7 @@ class StepsPerExecution(TensorCallback):
         Args:
           model: A compiled model.
         """
-        if not isinstance(model, tf.keras.Model):  # Keras 3 unrolls the steps
+        if not isinstance(model, tf_keras.Model):  # Keras 3 unrolls the steps
             return False
         own = [x for x in _OF_FIT if keras3.is_overridden(model, x)]
         single = int(model.steps_per_execution.numpy()) == 1

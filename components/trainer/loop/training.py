@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components import events
 from strategos.components.errors import UserError, required
@@ -53,7 +54,7 @@ from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sample
 
-Callbacks = list[tf.keras.callbacks.Callback]
+Callbacks = list[tf_keras.callbacks.Callback]
 
 
 class Training:

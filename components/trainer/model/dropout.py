@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 _NOT_ROWS = (
     "The first axis of the input of `context.dropout` must be the batch, or have "
@@ -74,7 +75,7 @@ class TrainingStep:
         return tf.cast(self._model.optimizer.iterations, tf.int64) + self._first
 
 
-class Dropout(tf.keras.layers.Layer):
+class Dropout(tf_keras.layers.Layer):
     """Dropout with a mask computed from seed, step and row.
 
     Keras's Dropout keeps its random state in an operation that no checkpoint stores:
@@ -126,7 +127,12 @@ class Dropout(tf.keras.layers.Layer):
         Args:
           inputs: `[rows, …]`, any floating dtype.
           training: Whether to drop values.
+
+        Raises:
+          TypeError: `inputs` is a symbolic tensor of Keras 3.
         """
+        if not tf.is_tensor(inputs):
+            raise TypeError(f"expected a tensor. Received: inputs={inputs}")
         if not training or self._rate == 0:
             return inputs
         step = self._step()

@@ -17,6 +17,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3, tracing
 from strategos.components.trainer.model import effects
+from strategos.components.trainer.model.dropout import Dropout
 from strategos.components.trainer.model.known_losses import Loss, known_loss
 from strategos.components.trainer.model.label_checks import LabelChecker
 from strategos.components.trainer.model.replicas import local_values
@@ -69,14 +70,27 @@ class ModelChecker:
             raise self._refusal(
                 "returned a Keras 3 model (made with the package `keras`), which "
                 f"does not train under {self._strategy}, only under "
-                f"{listed(keras3.STRATEGIES)}. Build it with `tf.keras` instead: "
-                "replace `import keras` by `import tensorflow as tf; keras = tf.keras`."
+                f"{listed(keras3.STRATEGIES)}. Build it with tf-keras instead: "
+                "`import tf_keras as keras`."
             )
+        if keras3.is_model(model) and (layer := keras3.layer_of_tf_keras(model)):
+            raise self.mixed(layer)
         if getattr(model, "optimizer", None) is None:
             raise self._refusal(
                 "returned a model that is not compiled. Call "
                 "`model.compile(optimizer, loss, metrics=[…])` before returning it."
             )
+
+    def mixed(self, layer: Any) -> UserError:
+        """The error of a Keras 3 model with a layer of tf-keras."""
+        kind = type(layer)
+        ours = "`context.dropout` makes it. " if isinstance(layer, Dropout) else ""
+        return self._refusal(
+            f"uses a layer of tf-keras, `{layer.name}` ({kind.__module__}."
+            f"{kind.__qualname__}), in a Keras 3 model, which would not train its "
+            f"weights. {ours}Make all layers with one package: those of "
+            "`keras.layers`, or a whole model of tf-keras (`import tf_keras as keras`)."
+        )
 
     def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
         """Rejects inputs without a feature of the same name and a compatible shape.

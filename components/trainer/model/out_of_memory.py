@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.model.context import TrainingContext
@@ -27,7 +28,7 @@ def explained(context: TrainingContext) -> Iterator[None]:
         lines = [line for line in str(error).splitlines() if "OOM" in line]
         if not lines:
             raise
-        policy = tf.keras.mixed_precision.global_policy()
+        policy = tf_keras.mixed_precision.global_policy()
         raise UserError(
             f"out of memory with {context.per_replica_batch_size:,} rows per replica "
             f"on {context.replicas} replica(s), computing in {policy.compute_dtype}: "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.errors import Place, UserError, first_line
 from strategos.components.trainer.compat import keras3, layer_norm
@@ -98,10 +99,15 @@ class UserModule:
             model under a strategy that does not support it.
         """
         # The same in each process, even if random numbers were drawn before.
-        tf.keras.utils.set_random_seed(context.seed)
+        tf_keras.utils.set_random_seed(context.seed)
         keras3.prepare(self._spec.settings, context.seed)
         with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
-            model = self._build_model(context)
+            try:
+                model = self._build_model(context)
+            except Exception as error:
+                if layer := keras3.layer_called(error):
+                    raise self._checker.mixed(layer) from error
+                raise
         self._checker.check_kind(model)
         convert_methods(model)
         layer_norm.keep_on_gpu(model)
@@ -126,7 +132,7 @@ class UserModule:
         return list(map(join, callbacks_of))
 
     def _check_callback(self, callback: Any) -> None:
-        is_ours = isinstance(callback, tf.keras.callbacks.Callback)
+        is_ours = isinstance(callback, tf_keras.callbacks.Callback)
         if not is_ours and not keras3.is_callback(callback):
             raise UserError(
                 f"`callbacks` returned a {type(callback).__name__}",

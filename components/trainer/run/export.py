@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from strategos.components import exported
 from strategos.components.errors import UserError
@@ -64,7 +65,7 @@ def export(
     graph = graph or TransformGraph(context.transform_output)
     servable = _Servable(model, graph, context)
     signatures = servable.signatures()
-    archive = tf.keras.export.ExportArchive()  # of Keras 3 models too
+    archive = tf_keras.export.ExportArchive()  # of Keras 3 models too
     archive.track(model)
     archive.track(graph.loaded)
     for name, function in signatures.items():

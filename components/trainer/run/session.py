@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.data import dataset
@@ -191,12 +192,12 @@ def configure(spec: WorkerSpec) -> None:
     tf.get_logger().setLevel(logging.WARNING)
     tf.get_logger().propagate = False  # this logger has its own handler
     logging.getLogger("absl").addFilter(_is_news)
-    tf.keras.utils.set_random_seed(spec.seed)
+    tf_keras.utils.set_random_seed(spec.seed)
     if spec.settings.deterministic:
         tf.config.experimental.enable_op_determinism()
     if spec.settings.mixed_precision:
         policy = f"mixed_{spec.settings.mixed_precision}"
-        tf.keras.mixed_precision.set_global_policy(policy)
+        tf_keras.mixed_precision.set_global_policy(policy)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from strategos.components import events, exported
+from strategos.components import events, exported, fork_server
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.trainer import finished
@@ -72,6 +73,7 @@ def _train(
     """Trains in a gang: on this machine alone or, with `membership`, as one task."""
     choice = strategy.choose(spec.distribution, here, spec.settings)
     events.emit("progress", message="importing TensorFlow")
+    logging.getLogger("absl").addFilter(_is_true)
     from strategos.components.trainer.run import rehearsal, session
 
     convert_user_code_only()
@@ -96,6 +98,11 @@ def _train(
             return {}
         with _weights_kept(spec, folder, facts):
             return _export(spec, facts, folder, limits)
+
+
+def _is_true(record: logging.LogRecord) -> bool:
+    """False for TFT's demand to set the variable of tf-keras: it needs none."""
+    return not str(record.msg).startswith(f"{fork_server.KERAS} is set to")
 
 
 def _in_gang(

@@ -235,6 +235,7 @@ def test_one_value_is_enough(trainer, strategy):
             "15s or more",
         ),
         (["mixed_precision=fp16"], "mixed_precision", "bfloat16 or float16"),
+        (["keras=4"], "keras", "3"),
         (["steps_per_execution=0"], "steps_per_execution", "at least 1"),
     ],
 )

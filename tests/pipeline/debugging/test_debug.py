@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import zlib
 
 import pytest
@@ -65,6 +66,7 @@ def build_model(context):
     model.compile("sgd", "mse")
     return model
 """
+COLD = [sys.executable, "-m", "strategos.pipeline.cli"]
 KERAS_3 = """
 import keras
 
@@ -93,11 +95,12 @@ def folder(copy_workload, tmp_path_factory):
 def debug(folder, warm_tfx):
     """Runs the command on a module: `debug(source, *words)`."""
 
-    def run(source, *words, stdin="", code=0):
+    def run(source, *words, stdin="", code=0, command=None):
         name = f"model_{zlib.crc32(source.encode())}"
         (folder / f"{name}.py").write_text(source)
+        start = command or warm_tfx.cli()
         done = subprocess.run(
-            [*warm_tfx.cli(), "debug", "--set", f"trainer.module={name}", *words],
+            [*start, "debug", "--set", f"trainer.module={name}", *words],
             cwd=folder,
             input=stdin,
             capture_output=True,
@@ -155,6 +158,15 @@ def test_keras_3_takes_the_rows_of_a_later_step(debug):
     done = debug(KERAS_3, "--step", "3", "--rows", "2")
     assert "norm" in _line(done.stdout, "three/kernel")
     assert "[2, 1]" in _line(done.stdout, "three  ")
+
+
+@pytest.mark.cold
+def test_tf_keras_is_keras_3_by_the_setting(debug):
+    source = KERAS_3.replace("import keras", "from tensorflow import keras")
+    source = source.replace("context.inputs(keras)", "context.inputs()")
+    done = debug(source, "--set", "trainer.keras=3", command=COLD)
+    assert "norm" in _line(done.stdout, "three/kernel")
+    assert "TF_USE_LEGACY_KERAS" not in done.stderr
 
 
 def test_a_loop_of_the_users_own_is_rejected(debug):

@@ -11,7 +11,7 @@ from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.spec import Settings
 
 _ELSEWHERE = "train with `trainer.distribution.strategy: one_device`, or build it with "
-_ELSEWHERE += "`tf.keras`"
+_ELSEWHERE += "tf-keras (`import tf_keras as keras`)"
 
 
 @dataclasses.dataclass(frozen=True)

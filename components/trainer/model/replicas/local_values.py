@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.data.parts import rows_of
@@ -35,7 +36,7 @@ def average(model: tf.keras.Model) -> None:
     if keras3.is_model(model):
         _average_on_replicas(keras3.unsynchronized(model))
         return
-    variables = compiled.variables(model) if isinstance(model, tf.keras.Model) else ()
+    variables = compiled.variables(model) if isinstance(model, tf_keras.Model) else ()
     for variable in variables:
         local = variable.synchronization == tf.VariableSynchronization.ON_READ
         if local and variable.aggregation in _AVERAGED:

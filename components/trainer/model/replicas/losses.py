@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import autograph, compiled, keras3, tracing
@@ -228,7 +229,7 @@ def changed(loss: Any, by: Callable[[tf.Tensor, Any], tf.Tensor]) -> Any:
         returned unchanged.
       by: Returns the new value, given the value and the labels.
     """
-    if isinstance(loss, tf.keras.losses.Loss):  # not in place: it may be shared
+    if isinstance(loss, tf_keras.losses.Loss):  # not in place: it may be shared
         return compiled.around(loss, by)
     if isinstance(loss, str) or not callable(loss):
         return loss

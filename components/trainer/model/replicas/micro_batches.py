@@ -12,6 +12,7 @@ import functools
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
@@ -78,7 +79,7 @@ def _obstacle(model: tf.keras.Model, replicas: int) -> tuple[str, str] | None:
     inner = keras3.unscaled(model.optimizer)
     if getattr(inner, "gradient_accumulation_steps", None):
         return "the optimizer has `gradient_accumulation_steps`, too", "Remove one."
-    if isinstance(inner, tf.keras.optimizers.legacy.Optimizer):
+    if isinstance(inner, tf_keras.optimizers.legacy.Optimizer):
         return (
             f"{type(inner).__name__} is an optimizer of before Keras 2.11",
             "Use one of `tf.keras.optimizers`.",

@@ -287,7 +287,7 @@ def test_other_strategies_are_rejected_with_the_remedy(alone, strategy):
     message = (
         r"keras3_model.py: `build_model`: returned a Keras 3 model .*does not train "
         rf"under {strategy}, only under one_device, .*and multi_worker_mirrored. "
-        r"Build it with `tf.keras`"
+        r"Build it with tf-keras"
     )
     with pytest.raises(UserError, match=message):
         session.untrained(alone[0], strategy, 2)
