@@ -33,12 +33,14 @@ class Operation:
       judged_as: The Evaluator's task, such as "binary"; "" without an Evaluator.
       job: The launcher's section of `trainer.distribution`, such as `.slurm`, with
         times in seconds; empty for launchers that submit no job.
+      min_workers: Workers with which a gang goes on that has lost others; None for all.
     """
 
     launcher: str = "local"
     start_timeout: float = 300.0
     stall_timeout: float = 300.0
     max_restarts: int = 3
+    min_workers: int | None = None
     checkpoint_every: str = "30s"
     checkpoint_keep: int = 2
     checkpoint_key: str = ""

@@ -5,6 +5,7 @@ In an object store that TensorFlow cannot open, checkpoints are copied folders.
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 
 from strategos.components.files import storage
@@ -23,6 +24,20 @@ def newest(folder: Place) -> int:
     """
     names = (each.name for each in folder.glob("step-*"))
     return max((int(name.removeprefix("step-")) for name in names), default=0)
+
+
+def newest_complete(folder: Place) -> int:
+    """The step of the newest complete checkpoint; 0 if there is none.
+
+    Also if the store does not answer: for questions that are asked again and again.
+
+    Args:
+      folder: The folder of a training's checkpoints.
+    """
+    with contextlib.suppress(OSError):
+        found = [x for x in folder.glob("step-*") if (x / CHECKPOINT_MARK).exists()]
+        return max((int(x.name.removeprefix("step-")) for x in found), default=0)
+    return 0
 
 
 def complete(url: str) -> set[str]:

@@ -17,6 +17,7 @@ from strategos.components.trainer.distribution.strategy import (
 from strategos.components.trainer.launchers import LAUNCHERS
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
+from strategos.components.wording import counted, listed
 from strategos.pipeline.config.cluster.batch_systems import PodJob, Slurm, VertexJob
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.plugins import (
@@ -89,6 +90,7 @@ class ParameterServer(Section):
 
 _UNDER = {
     "workers": ("multi_worker_mirrored", "parameter_server"),
+    "min_workers": ("multi_worker_mirrored",),
     "parameter_servers": ("parameter_server",),
     "parameter_server": ("parameter_server",),
     "communication": ("multi_worker_mirrored", "auto"),
@@ -194,6 +196,12 @@ class Distribution(Section):
         description="Number of times in a row that one run restarts a failed training "
         "which has got no further since the last failure.",
     )
+    min_workers: Positive | None = Field(
+        None,
+        description="Number of workers with which a training under "
+        "`multi_worker_mirrored` goes on after it has lost others for good, until they "
+        "return. By default, it needs all of them.",
+    )
     bandwidth: Rate | None = Field(
         None,
         description="Network bandwidth between workers, from which `strategos explain "
@@ -211,6 +219,8 @@ class Distribution(Section):
             message = f"`{self.strategy}` has no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
             errors.append(reject_at(("launcher",), message, remedy=remedy))
+        if self.min_workers:
+            errors += self._inelastic(self.min_workers)
         for name in _JOBS:
             if self._given(name) and self.launcher != name:
                 message = f"has no effect under `launcher: {self.launcher}`"
@@ -250,6 +260,28 @@ class Distribution(Section):
                     "Use `strategy: tpu`: it uses all cores of all the TPU's hosts."
                 )
             yield reject_at((key,), message, remedy=remedy)
+
+    def _inelastic(self, least: int) -> Iterator[InitErrorDetails]:
+        """Yields an error for each setting that `min_workers` contradicts."""
+        where = ("min_workers",)
+        workers = self.workers or DEFAULT_WORKERS
+        known = self.workers or not self.launched_by.hosts_join
+        if known and least > workers:
+            message = f"the gang has only {counted(workers, 'worker')} (`workers`)"
+            remedy = f"Set it to {workers} or less, or raise `workers`."
+            yield reject_at(where, message, received=str(least), remedy=remedy)
+        if why := self.launched_by.fixed_size:
+            message = f"`launcher: {self.launcher}` cannot lose a worker: {why}"
+            elastic = (x for x in LAUNCHERS.own if not LAUNCHERS[x].fixed_size)
+            use = listed([f"`launcher: {name}`" for name in elastic], "or")
+            yield reject_at(where, message, remedy=f"Remove it, or use {use}.")
+        if self.shard == "files":
+            message = "has no effect under `shard: files`: each worker has its own rows"
+            remedy = "Remove it, or use `shard: rows`."
+            yield reject_at(where, message, remedy=remedy)
+        if not self.max_restarts:
+            message = "has no effect under `max_restarts: 0`"
+            yield reject_at(where, message, remedy="Allow 1 restart or more.")
 
     def _machine_problems(self) -> Iterator[InitErrorDetails]:
         """Yields an error for each device of Vertex AI that is missing or unused."""

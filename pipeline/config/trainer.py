@@ -17,6 +17,8 @@ from pydantic_core import InitErrorDetails
 from strategos.components.errors import UserError
 from strategos.components.exported import WEIGHTS_DIR
 from strategos.components.trainer.distribution.batch_checks import (
+    SEVERAL_STEPS,
+    check_even_for_each,
     check_parts,
     check_replicas,
 )
@@ -226,6 +228,7 @@ class Trainer(Section):
             yield reject_at(("batch_size",), error.message, **fields)
         else:
             yield from self._too_many_parts()
+            yield from self._uneven_sizes()
         chosen = self.callbacks.best_checkpoint or self.callbacks.early_stopping
         epochs = None if self.evaluate_every else self.epochs
         yield from conflicts(self.optimizer, epochs, bool(chosen))
@@ -284,6 +287,19 @@ class Trainer(Section):
             fields = {"received": error.received, "remedy": error.remedy}
             yield reject_at(("accumulate_steps",), error.message, **fields)
 
+    def _uneven_sizes(self) -> Iterator[InitErrorDetails]:
+        """A batch that some size of the gang cannot divide, where it must."""
+        least, most = self.distribution.min_workers, self.distribution.known_replicas
+        if not least or (self.steps_per_execution or 1) == 1:
+            return
+        each = self.distribution.devices or 1
+        sizes = [each * workers for workers in range(least, most // each + 1)]
+        try:
+            check_even_for_each(self.batch_size, sizes or [most], SEVERAL_STEPS)
+        except UserError as error:
+            fields = {"received": error.received, "remedy": error.remedy}
+            yield reject_at(("batch_size",), error.message, **fields)
+
     @property
     def named_weights(self) -> str | None:
         """The folder of weights of the model that `warm_start` names.
@@ -325,6 +341,7 @@ class Trainer(Section):
             start_timeout=float(seconds(distribution.start_timeout)),
             stall_timeout=float(seconds(distribution.stall_timeout)),
             max_restarts=distribution.max_restarts,
+            min_workers=distribution.min_workers,
             checkpoint_every=interval(self.checkpoint.every),
             checkpoint_keep=self.checkpoint.keep,
             check_numerics=self.debug.check_numerics,

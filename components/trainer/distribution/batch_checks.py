@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from strategos.components.errors import UserError
-from strategos.components.wording import counted
+from strategos.components.wording import counted, listed
+
+SEVERAL_STEPS = "there are several steps per execution under several replicas"
+"""Why replicas need equally many rows: a collective keeps the shapes of its first step.
+"""
 
 
 def check_replicas(batch_size: int, replicas: int) -> None:
@@ -88,3 +95,32 @@ def check_even(batch_size: int, replicas: int, why: str, instead: str = "") -> N
             received=f"{batch_size:,}",
             remedy=f"Choose a multiple of {replicas}{instead}.",
         )
+
+
+def check_even_for_each(batch_size: int, sizes: Sequence[int], why: str) -> None:
+    """Rejects a global batch that one of several numbers of replicas cannot divide.
+
+    Args:
+      batch_size: Rows of a global batch.
+      sizes: Numbers of replicas that may train after one another.
+      why: The reason for which each replica needs as many rows.
+
+    Raises:
+      UserError: The batch cannot be divided evenly by each of `sizes`.
+    """
+    if len(sizes) == 1:
+        check_even(batch_size, sizes[0], why)
+    uneven = [size for size in sizes if batch_size % size]
+    if uneven:
+        raise UserError(
+            f"the batch cannot be divided evenly among {_replicas(uneven)}, which "
+            "`trainer.distribution.min_workers` allows, as needed here: " + why,
+            key="trainer.batch_size",
+            received=f"{batch_size:,}",
+            remedy=f"Choose a multiple of {math.lcm(*sizes):,}, which "
+            f"{_replicas(sizes)} divide evenly, or remove `min_workers`.",
+        )
+
+
+def _replicas(sizes: Sequence[int]) -> str:
+    return f"{listed([str(size) for size in sizes], 'or')} replicas"

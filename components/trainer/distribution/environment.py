@@ -67,12 +67,15 @@ class ClusterSpec:
       task: This process's task; None outside of a cluster.
       tpu: Name or address of the TPU that the environment names, or None.
       gpus: Number of GPUs that this process may use.
+      lost: For a gang that goes on without some of its workers: their numbers in the
+        whole gang, from 0. The workers here are the others, in the same order.
     """
 
     addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     task: Task | None = None
     tpu: str | None = None
     gpus: int = 0
+    lost: tuple[int, ...] = ()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> ClusterSpec:
@@ -121,6 +124,46 @@ class ClusterSpec:
         """The same cluster, seen from `task`."""
         return dataclasses.replace(self, task=task)
 
+    def without(self, lost: Iterable[int]) -> ClusterSpec:
+        """The cluster of a gang that goes on without some of its workers.
+
+        If the chief is among them, the first of the others takes its place. For
+        example, without the workers 0 and 2 of `chief-0`, `worker-0` to `worker-2`, the
+        former `worker-0` becomes `chief-0`, and the former `worker-2` `worker-0`.
+
+        Args:
+          lost: Numbers of workers in this cluster, from 0; `tasks` has their order.
+        """
+        lost = tuple(sorted(lost))
+        if not lost:
+            return self
+        workers = [task for task in self.tasks if task.type in SYNCHRONOUS]
+        left = [each for place, each in enumerate(workers) if place not in lost]
+        tasks = workers[: len(left)]
+        addresses = (":".join(map(str, self.address_of(each))) for each in left)
+        task = dict(zip(left, tasks, strict=True)).get(self.task) if self.task else None
+        spec = self.of(tasks, addresses)
+        return dataclasses.replace(self, addresses=spec.addresses, task=task, lost=lost)
+
+    @property
+    def whole(self) -> int:
+        """Workers of the gang, those among them that are lost, too."""
+        return self.count(*SYNCHRONOUS) + len(self.lost)
+
+    @property
+    def former(self) -> Task | None:
+        """The name of this process's task in the whole gang."""
+        if self.task is None or not self.lost:
+            return self.task
+        place = self._places[self.tasks.index(self.task)]
+        led = self.count("chief")
+        return Task("worker", place - led) if place or not led else Task("chief")
+
+    @property
+    def _places(self) -> list[int]:
+        """For each worker here, its number in the whole gang."""
+        return [place for place in range(self.whole) if place not in self.lost]
+
     def address_of(self, task: Task) -> tuple[str, int]:
         """Host and port of a task; an IPv6 address is in brackets."""
         host, _, port = self.addresses[task.type][task.index].rpartition(":")
@@ -143,7 +186,7 @@ class ClusterSpec:
 
         For a cluster with all tasks on this machine: the tasks that compute gradients
         divide the visible GPUs evenly, e.g. 4 GPUs over 2 workers: "0,1" and "2,3". The
-        other tasks get none.
+        other tasks get none. The GPUs of workers that are lost stay unused.
 
         Args:
           environ: The environment; its CUDA_VISIBLE_DEVICES is set to the share.
@@ -158,8 +201,9 @@ class ClusterSpec:
         computing = [task for task in self.tasks if task.type in types]
         share: tuple[str, ...] = ()
         if self.task in computing:
-            each = len(gpus) // len(computing)
-            first = computing.index(self.task) * each
+            each = len(gpus) // (len(computing) + len(self.lost))
+            place = computing.index(self.task)
+            first = (self._places[place] if self.lost else place) * each
             share = gpus[first : first + each]
         environ["CUDA_VISIBLE_DEVICES"] = ",".join(share) or "-1"
         return dataclasses.replace(self, gpus=len(share))

@@ -17,6 +17,7 @@ from strategos.components.trainer.distribution.environment import (
     ClusterSpec,
     Task,
 )
+from strategos.components.wording import counted
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -280,6 +281,34 @@ def processes(
         cluster.count("worker") or workers or DEFAULT_WORKERS,
         cluster.count("ps") or servers,
     )
+
+
+def check_min_workers(least: int | None, choice: Choice) -> None:
+    """Rejects `min_workers` for a training that cannot go on with fewer workers.
+
+    Args:
+      least: `trainer.distribution.min_workers`, if set.
+      choice: The strategy of the whole gang.
+
+    Raises:
+      UserError: The strategy has no workers that share a batch, or too few of them.
+    """
+    if least is None:
+        return
+    if choice.name != "multi_worker_mirrored":
+        raise refusal(
+            "min_workers",
+            f"has no effect under `strategy: {choice.name}`",
+            received=str(least),
+            remedy="Remove it, or use `multi_worker_mirrored`.",
+        )
+    if least > choice.workers:
+        raise refusal(
+            "min_workers",
+            f"the gang has only {counted(choice.workers, 'worker')}",
+            received=str(least),
+            remedy=f"Set it to {choice.workers} or less, or raise `workers`.",
+        )
 
 
 def _check_exchange(choice: Choice, distribution: Mapping[str, Any]) -> None:

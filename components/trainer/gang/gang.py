@@ -16,15 +16,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from strategos.components import events, processes
-from strategos.components.errors import ExitCode
+from strategos.components.errors import ExitCode, required
 from strategos.components.trainer.distribution.environment import ClusterSpec, Task
 from strategos.components.trainer.gang import loopback
 from strategos.components.trainer.gang.heartbeat import Reporter
+from strategos.components.trainer.gang.members import (
+    Checkpoints,
+    Members,
+    recorded,
+    returning,
+)
 from strategos.components.trainer.gang.restarts import Restarts
 from strategos.components.trainer.gang.task_process import TaskProcess, kill
 from strategos.components.trainer.gang.watchdog import (
     AttemptFailedError,
     Limits,
+    NewAttemptError,
     Outside,
     Watch,
     log,
@@ -42,6 +49,7 @@ def run(
     limits: Limits,
     name: str = "the trainer",
     beside: Callable[[], None] = lambda: None,
+    newest: Callable[[], int] = lambda: 0,
 ) -> dict[str, Any]:
     """Runs the tasks of a cluster to their end, restarting them where that helps.
 
@@ -53,24 +61,42 @@ def run(
       limits: Time-outs and restarts.
       name: Name of the task in messages if it is the only one.
       beside: Called several times a second; its exceptions end the gang.
+      newest: Returns the step of the newest complete checkpoint, 0 without one. For a
+        gang that may lose workers: it takes them in at a checkpoint.
 
     Returns:
-      The chief's answer and "restarts".
+      The chief's answer and "restarts"; its "reason" names all sizes of the gang.
 
     Raises:
       UserError: A task raised it, or the gang kept hanging, dying or not starting.
       WorkerError: The gang kept failing otherwise.
       SystemExit: This process received SIGTERM; the tasks have ended.
     """
-    attempts, restarts = 0, Restarts(limits.max_restarts)
-    with Gang(tasks, work, limits, name=name, beside=beside) as gang:
+    names = tuple(task.name for task in tasks)
+    members = Members(names, limits.min_workers or len(names))
+    restarts, checkpoints = Restarts(limits.max_restarts, members), Checkpoints(newest)
+    sizes: list[int] = []
+
+    def look(done: bool) -> None:
+        beside()
+        smaller = bool(members.lost) and not done
+        if smaller and checkpoints.new() >= members.patience:
+            raise returning()
+
+    with Gang(tasks, work, limits, name=name, beside=look) as gang:
         while True:
+            members = required(restarts.members)
+            cluster = cluster_of(len(sizes)).without(members.lost)
+            sizes.append(len(tasks) - len(members.lost))
+            if members.lost:
+                checkpoints.begin()
             try:
-                answer = gang.attempt(cluster_of(attempts), attempts)
-                return {**answer, "restarts": attempts}
+                answer = gang.attempt(cluster, len(sizes) - 1)
+                return {**recorded(answer, sizes), "restarts": len(sizes) - 1}
             except AttemptFailedError as failed:
                 restarts.after(failed)
-            attempts += 1
+            except NewAttemptError:
+                restarts.take_in(checkpoints.step)
 
 
 class Gang:
@@ -84,7 +110,7 @@ class Gang:
         `outside(done)`; `done` is True once the tasks on this host are done. Returns
         whether the other hosts no longer need them. An exception ends the attempt.
       name: Name of the task in messages if the cluster has no other.
-      beside: See `run`.
+      beside: Called several times a second as `beside(done)`, see `outside`.
     """
 
     def __init__(
@@ -94,7 +120,7 @@ class Gang:
         limits: Limits,
         outside: Outside | None = None,
         name: str = "the trainer",
-        beside: Callable[[], None] = lambda: None,
+        beside: Callable[[bool], None] = lambda _: None,
     ):
         self._tasks = tasks
         self._work = work
@@ -142,7 +168,7 @@ class Gang:
         """
         running: dict[Task, TaskProcess] = {}
         try:
-            for task in self._tasks:
+            for task in self._tasks_of(cluster):
                 running[task] = self._start(task, cluster, number)
             watch = Watch(running, cluster, self._limits, self._ask, self._signals)
             answer = watch.until_done()
@@ -153,8 +179,14 @@ class Gang:
         self.check()  # SIGTERM may have come meanwhile
         return answer
 
+    def _tasks_of(self, cluster: ClusterSpec) -> Sequence[Task]:
+        """The tasks on this machine; of a smaller gang they have other names."""
+        if not cluster.lost:
+            return self._tasks
+        return [cluster.task] if cluster.task else cluster.tasks
+
     def _ask(self, done: bool) -> bool:
-        self._beside()
+        self._beside(done)
         return self._outside(done) if self._outside else done
 
     def _start(self, task: Task, cluster: ClusterSpec, number: int) -> TaskProcess:
@@ -173,7 +205,8 @@ class Gang:
             return self._work(mine, reporter, number)
 
         several = len(self._tasks) > 1
-        name = task.name if several or self._outside else self._name
+        named = several or self._outside
+        name = (mine.former or task).name if named else self._name
         exposed = functools.partial(self._warn_once, mine) if closed else None
         return TaskProcess(name, work, prefixed=several, alone=alone, exposed=exposed)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from strategos.components import events
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
+from strategos.components.trainer.gang import members
+from strategos.components.trainer.gang.members import Members
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.gang.watchdog import AttemptFailedError, log
 from strategos.components.wording import counted
@@ -89,10 +91,15 @@ class Restarts:
 
     Args:
       limit: See `RestartPolicy`.
+      of: The workers of the gang, if it may lose some.
+
+    Attributes:
+      members: Those of the next attempt.
     """
 
-    def __init__(self, limit: int):
+    def __init__(self, limit: int, of: Members | None = None):
         self._policy, self._failures, self._furthest = RestartPolicy(limit), 0, 0
+        self.members = of
 
     def after(self, failed: AttemptFailedError, *, joining: bool = False) -> None:
         """Reports that another attempt follows, in the log and in the live view.
@@ -104,6 +111,9 @@ class Restarts:
         Raises:
           Exception: No other attempt follows.
         """
+        if self._loses_workers(failed):
+            self._failures = 0
+            return
         decision = self._policy.decide(
             failed, self._failures, furthest=self._furthest, joining=joining
         )
@@ -115,3 +125,31 @@ class Restarts:
         text = f"{failed}: restarting the gang ({decision.number})"
         log(f"{text}: {error}" if error else text)
         events.emit("warning", message=text)
+
+    def take_in(self, step: int) -> None:
+        """Reports that the lost workers are tried again in the next attempt.
+
+        Args:
+          step: Step of the checkpoint from which it goes on.
+        """
+        before = required(self.members)
+        self.members, self._furthest = before.with_all(), max(step, self._furthest)
+        whole = len(before.names)
+        members.announce_return(before.lost_names, step, whole, whole)
+
+    def _loses_workers(self, failed: AttemptFailedError) -> bool:
+        """Whether the gang goes on with fewer workers; reports that."""
+        before, failure = self.members, failed.failure
+        if before is None or failure.permanent or failure.preempted:
+            return False
+        progressed = failed.step > self._furthest
+        after = before.after_failure(failure.task, progressed=progressed)
+        self.members = after
+        if after.lost == before.lost:
+            return False
+        self._furthest = max(self._furthest, failed.step)
+        names = set(after.lost_names) - set(before.lost_names)
+        whole = len(after.names)
+        left = whole - len(after.lost)
+        members.announce_loss(names, f"{failed}, again without progress", left, whole)
+        return True

@@ -34,6 +34,8 @@ class Limits:
       start_timeout: Time from the start to the first step of each task.
       stall_timeout: Time without a report, after the first step.
       max_restarts: Number of restarts in a row without progress.
+      min_workers: Workers with which the gang goes on after it has lost others; None
+        for all.
       save: Time from SIGTERM to the end, for saving a checkpoint.
       farewell: Time for the other tasks to end after the chief is done.
       echo: Time for the original failure to be reported, when a failure looks like its
@@ -43,6 +45,7 @@ class Limits:
     start_timeout: float = Operation.start_timeout
     stall_timeout: float = Operation.stall_timeout
     max_restarts: int = Operation.max_restarts
+    min_workers: int | None = None
     save: float = processes.Grace.SAVE
     farewell: float = 5.0
     echo: float = 1.0
@@ -51,7 +54,10 @@ class Limits:
     def of(cls, operation: Operation) -> Limits:
         """The limits of an operation; `save`, `farewell` and `echo` keep defaults."""
         return cls(
-            operation.start_timeout, operation.stall_timeout, operation.max_restarts
+            operation.start_timeout,
+            operation.stall_timeout,
+            operation.max_restarts,
+            operation.min_workers,
         )
 
 
@@ -77,14 +83,15 @@ class AttemptFailedError(Exception):
 
 
 class NewAttemptError(Exception):
-    """Raised by `outside`: a task on another host failed, so the gang starts again.
+    """Raised by `outside`: the gang starts again, not for a failure of a task here.
 
     Args:
-      silent: Whether that task was hanging, so that the stacks of all tasks matter.
+      reason: The reason, as a clause.
+      silent: Whether a task was hanging, so that the stacks of all tasks matter.
     """
 
-    def __init__(self, *, silent: bool):
-        super().__init__("a task on another host has failed")
+    def __init__(self, reason: str, *, silent: bool = False):
+        super().__init__(reason)
         self.silent = silent
 
 

@@ -204,7 +204,8 @@ class Membership:
         if orders.get("over"):
             return True
         if orders.get("generation", 0) > self.generation:
-            raise watchdog.NewAttemptError(silent=orders["silent"])
+            why = "a task on another host has failed"
+            raise watchdog.NewAttemptError(why, silent=orders["silent"])
         if not done and not self._serves:
             return False
         if done and not self._serves:

@@ -65,7 +65,11 @@ def train(
     """
     outside = membership.outside
     with gang.Gang(
-        [required(cluster.task)], work, limits, outside=outside, beside=beside
+        [required(cluster.task)],
+        work,
+        limits,
+        outside=outside,
+        beside=lambda _: beside(),
     ) as here:
         while True:
             try:

@@ -47,6 +47,8 @@ class Launcher:
       settings: The pydantic model of `trainer.distribution.settings`; `launch` finds
         the values in `Operation.job`. None for no settings.
       services: `kubeflow`, `vertex` or both, if their steps may start the launcher.
+      fixed_size: Why a training cannot go on with fewer workers than it began with; ""
+        if it can (`trainer.distribution.min_workers`).
     """
 
     name: str
@@ -57,3 +59,4 @@ class Launcher:
     check: Callable[[str, Mapping[str, Any]], None] = lambda *_: None
     settings: type[BaseModel] | None = None
     services: tuple[str, ...] = ()
+    fixed_size: str = "it starts all workers, or none"

@@ -34,4 +34,5 @@ LAUNCHER = Launcher(
     launch,
     on_this_host=True,
     services=("kubeflow", "vertex"),
+    fixed_size="",
 )

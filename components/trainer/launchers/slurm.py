@@ -125,7 +125,13 @@ def check(root: str, _: Mapping[str, Any]) -> None:
         )
 
 
-LAUNCHER = Launcher("slurm", "submits a job to Slurm", launch, check=check)
+LAUNCHER = Launcher(
+    "slurm",
+    "submits a job to Slurm",
+    launch,
+    check=check,
+    fixed_size="a job of Slurm that loses a node ends, and the next one needs as many",
+)
 
 
 class Slurm:

@@ -102,6 +102,8 @@ LAUNCHER = Launcher(
     launch,
     check=check,
     services=("vertex",),
+    fixed_size="a job of Vertex AI that loses a replica ends, and the next one needs "
+    "as many",
 )
 
 

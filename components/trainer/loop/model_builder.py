@@ -49,6 +49,7 @@ class ModelBuilder:
       choice: The strategy of the training.
       replicas: Copies of the model that train together.
       agreement: Sums values over the workers.
+      min_workers: Workers with which the training goes on after a loss; None for all.
 
     Attributes:
       code: The user's module.
@@ -71,9 +72,14 @@ class ModelBuilder:
         choice: Choice,
         replicas: int,
         agreement: Agreement,
+        min_workers: int | None = None,
     ):
         self._spec, self._cluster, self._choice = spec, cluster, choice
         self._agreement = agreement
+        # A gang of any size must take the steps of the whole gang.
+        whole = agreement.workers + len(cluster.lost)
+        each = replicas // agreement.workers
+        self._sizes = [each * n for n in range(min_workers or whole, whole + 1)]
         self.code = UserModule(spec, choice.name)
         self.sums_rows = False
         events.emit("progress", message="reading examples")
@@ -147,11 +153,11 @@ class ModelBuilder:
 
     def _built(self) -> tuple[tf.keras.Model, Any]:
         """The user's model with all variables of its layers, and its first outputs."""
-        spec, replicas = self._spec, self.context.replicas
+        spec, replicas, whole = self._spec, self.context.replicas, self._sizes[-1]
         model = self.code.build_model(self.context)
         optimizer_settings.configure(model, spec.settings.optimizer)
         trained_layers.set_rate(model, self._phase)
-        learning_rate.scale(model, spec.settings, spec.batch_size, replicas)
+        learning_rate.scale(model, spec.settings, spec.batch_size, whole)
         if self._choice.name == "central_storage":
             optimizers.let_replicas_set_rate(model)
         self.code.check_scope(model, tf.distribute.get_strategy())
@@ -172,6 +178,7 @@ class ModelBuilder:
             self._choice.name,
             own_loop=bool(self.code.run_fn),
             sums_rows=self.sums_rows,
+            sizes=self._sizes,
         )
 
     def _check_steps(self) -> None:

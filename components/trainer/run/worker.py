@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import tempfile
@@ -19,8 +20,8 @@ from typing import Any
 
 from strategos.components import events, exported, fork_server
 from strategos.components.errors import UserError
-from strategos.components.files import storage
-from strategos.components.trainer import finished
+from strategos.components.files import places, storage
+from strategos.components.trainer import finished, remote_checkpoints
 from strategos.components.trainer.compat.autograph import convert_user_code_only
 from strategos.components.trainer.distribution import strategy
 from strategos.components.trainer.distribution.environment import (
@@ -72,6 +73,7 @@ def _train(
 ) -> dict[str, Any]:
     """Trains in a gang: on this machine alone or, with `membership`, as one task."""
     choice = strategy.choose(spec.distribution, here, spec.settings)
+    strategy.check_min_workers(operation.min_workers, choice)
     events.emit("progress", message="importing TensorFlow")
     logging.getLogger("absl").addFilter(_is_true)
     from strategos.components.trainer.run import rehearsal, session
@@ -93,7 +95,7 @@ def _train(
             events.emit("note", message=text)
         else:
             with rehearsal.rehearsed(spec, choice, here) as check:
-                facts = _in_gang(here, choice, train, limits, check, membership)
+                facts = _in_gang(spec, here, choice, train, limits, check, membership)
         if not facts:
             return {}
         with _weights_kept(spec, folder, facts):
@@ -106,6 +108,7 @@ def _is_true(record: logging.LogRecord) -> bool:
 
 
 def _in_gang(
+    spec: WorkerSpec,
     here: ClusterSpec,
     choice: strategy.Choice,
     train: gang.Work,
@@ -116,8 +119,9 @@ def _in_gang(
     """The facts of the training; None if another host exports."""
     if membership:
         return worker.train(membership, here, train, limits, check)
-    clusters = _on_free_ports(here, choice)
-    return gang.run(choice.tasks, clusters, train, limits, beside=check)
+    clusters, folder = _on_free_ports(here, choice), places.at(spec.checkpoint_dir)
+    newest = functools.partial(remote_checkpoints.newest_complete, folder)
+    return gang.run(choice.tasks, clusters, train, limits, beside=check, newest=newest)
 
 
 @contextlib.contextmanager

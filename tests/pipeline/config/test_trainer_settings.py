@@ -193,3 +193,51 @@ def test_swa_may_start_after_more_evaluations_than_epochs(trainer):
         *("callbacks.early_stopping=null", "callbacks.best_checkpoint=null"),
     )
     assert found.settings().evaluate_every == 5
+
+
+ELASTIC = "distribution={strategy: multi_worker_mirrored, workers: 3, min_workers: 2}"
+
+
+def test_min_workers_is_no_part_of_the_result(trainer):
+    elastic = trainer(ELASTIC)
+    assert elastic.operation().min_workers == 2
+    plain = trainer("distribution={strategy: multi_worker_mirrored, workers: 3}")
+    assert elastic.distribution.for_results() == plain.distribution.for_results()
+    assert elastic.settings() == plain.settings()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["min_workers=4"], "min_workers: received 4; the gang has only 3 workers"),
+        (["strategy=mirrored", "workers=null"], "has no effect under `strategy: mirr"),
+        (["strategy=parameter_server"], "has no effect under `strategy: parameter_s"),
+        (
+            ["shard=files"],
+            "min_workers: has no effect under `shard: files`",
+        ),
+        (["max_restarts=0"], "has no effect under `max_restarts: 0`"),
+        (["launcher=slurm"], "`launcher: slurm` cannot lose a worker: a job of Slurm"),
+        (
+            ["launcher=vertex", "vertex.image=i"],
+            "`launcher: vertex` cannot lose a worker: a job of Vertex AI",
+        ),
+        (
+            ["launcher=kubernetes", "kubernetes.image=i"],
+            "`launcher: kubernetes` cannot lose a worker",
+        ),
+        (["launcher=tfjob", "tfjob.image=i"], "`launcher: tfjob` cannot lose a worker"),
+    ],
+)
+def test_min_workers_that_cannot_work_is_rejected(problem, changes, message):
+    sets = [ELASTIC, *(f"distribution.{text}" for text in changes)]
+    assert message in str(problem(*sets))
+
+
+def test_a_batch_that_a_smaller_gang_cannot_divide_is_rejected(problem, trainer):
+    several = (ELASTIC, "steps_per_execution=5")
+    trainer(*several, "batch_size=12")
+    trainer(ELASTIC, "batch_size=7")  # rows are weighted
+    text = str(problem(*several, "batch_size=9"))
+    assert "batch_size: received 9; the batch cannot be divided evenly among 2 " in text
+    assert "Choose a multiple of 6, which 2 or 3 replicas divide evenly" in text

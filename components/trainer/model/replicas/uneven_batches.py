@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import itertools
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +21,10 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.data.parts import rows_of
-from strategos.components.trainer.distribution.batch_checks import check_even
+from strategos.components.trainer.distribution.batch_checks import (
+    SEVERAL_STEPS,
+    check_even_for_each,
+)
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.replicas import losses
 from strategos.components.trainer.spec import Settings
@@ -37,6 +41,7 @@ def settle(
     *,
     own_loop: bool = False,
     sums_rows: bool = False,
+    sizes: Sequence[int] = (),
 ) -> TrainingContext:
     """Weights rows equally in uneven batches, or leaves the smaller last batch out.
 
@@ -48,6 +53,8 @@ def settle(
       own_loop: Whether the user's loop trains instead of `fit`, and weights rows
         itself.
       sums_rows: Whether a loss of the model is a sum over rows, see `losses.combine`.
+      sizes: Numbers of replicas that may train after one another in this training. The
+        result is the same for each of them. By default, that of `context` alone.
 
     Returns:
       `context`, or a copy that leaves a smaller last batch out.
@@ -55,19 +62,20 @@ def settle(
     Raises:
       UserError: All batches are uneven, and rows cannot be weighted equally.
     """
-    size, replicas = context.global_batch_size, context.replicas
+    size, sizes = context.global_batch_size, sizes or [context.replicas]
     fixed = strategy == "tpu"
     rest = context.rows_per_epoch % size
-    if not fixed and (replicas == 1 or not (rest or size % replicas)):
+    even = not rest and all(size % each == 0 for each in sizes)
+    if not fixed and (max(sizes) == 1 or even):
         return context
-    few = 0 < rest < replicas
+    few = 0 < rest < max(sizes)
     reason = _TPU if fixed else _obstacle(model, settings, sums_rows, few)
     if not reason:
         if not keras3.is_model(model):  # whose gradients `keras3_loop` weighs
             _weigh(model, context)
         return context
     if fixed or not own_loop:
-        check_even(size, replicas, reason)
+        check_even_for_each(size, sizes, reason)
     if rest:
         logging.info("the smaller last batch of an epoch is left out: %s", reason)
     if context.drops_last_batch:
@@ -178,7 +186,7 @@ def _obstacle(
     """The reason why a model cannot train on unevenly split batches, or None."""
     if (settings.steps_per_execution or 1) > 1:
         # Within one execution a collective keeps the shapes of its first step.
-        return "there are several steps per execution under several replicas"
+        return SEVERAL_STEPS
     if keras3.is_model(model):
         return _obstacle_of_keras3(model, sums_rows, without_rows)
     for name in ("train_step", "compute_loss"):
@@ -196,7 +204,7 @@ def _obstacle(
 
 def _obstacle_of_keras3(model: Any, sums_rows: bool, without_rows: bool) -> str | None:
     if model.steps_per_execution > 1:
-        return "there are several steps per execution under several replicas"
+        return SEVERAL_STEPS
     if keras3.normalizes_replicas(model):
         return "the model has BatchNormalization, which takes a mean over the batch"
     if sums_rows:

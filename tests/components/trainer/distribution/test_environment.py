@@ -180,11 +180,12 @@ def shares(machine, monkeypatch):
         lambda environ: visible_gpus(environ, machine),
     )
 
-    def share(addresses, environ):
-        found = {}
-        for task in ClusterSpec(addresses).tasks:
+    def share(addresses, environ, lost=()):
+        found, whole = {}, ClusterSpec(addresses, gpus=4)
+        cluster = whole.without(lost)
+        for task in cluster.tasks:
             own = dict(environ)
-            mine = ClusterSpec(addresses, task, gpus=4).share_gpus(own)
+            mine = cluster.at(task).share_gpus(own)
             found[task.name] = (own["CUDA_VISIBLE_DEVICES"], mine.gpus)
         return found
 
@@ -196,6 +197,32 @@ def test_local_workers_divide_the_gpus_and_share_none(shares):
     assert shares(two, {}) == {"chief-0": ("0,1", 2), "worker-0": ("2,3", 2)}
     three = {"CUDA_VISIBLE_DEVICES": "3,1,0"}
     assert shares(two, three) == {"chief-0": ("3", 1), "worker-0": ("1", 1)}
+
+
+def test_the_gpus_of_a_lost_worker_stay_unused(shares):
+    addresses = {"chief": ("a:1",), "worker": ("b:1", "c:1", "d:1")}
+    expected = {"chief-0": ("1", 1), "worker-0": ("3", 1)}
+    assert shares(addresses, {}, lost=[2, 0]) == expected
+
+
+@pytest.mark.parametrize("lost", [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+@pytest.mark.parametrize("led", [True, False])
+def test_a_smaller_cluster_keeps_addresses_and_order(led, lost):
+    hosts = ("a:1", "[::1]:2", "c:3")
+    addresses = {"worker": hosts}
+    if led:
+        addresses = {"chief": hosts[:1], "worker": hosts[1:]}
+    whole = ClusterSpec(addresses, gpus=1)
+    left = [task for place, task in enumerate(whole.tasks) if place not in lost]
+    smaller = whole.without(lost)
+    assert (smaller.whole, smaller.lost, smaller.gpus) == (3, lost, 1)
+    assert smaller.tasks == whole.tasks[: len(left)]
+    for task, before in zip(smaller.tasks, left, strict=True):
+        assert smaller.address_of(task) == whole.address_of(before)
+        assert smaller.at(task).former == before
+        assert whole.at(before).without(lost).task == task
+    for place in lost:
+        assert whole.at(whole.tasks[place]).without(lost).task is None
 
 
 def test_under_parameter_servers_only_workers_get_gpus(shares):

@@ -226,6 +226,29 @@ def test_a_last_batch_that_cannot_be_weighed_is_left_out(kind):
     assert uneven_batches.settle(model, alone, Settings(), "one_device") is alone
 
 
+def test_each_size_of_a_gang_leaves_the_same_batch_out():
+    """A gang that loses workers keeps the steps of an epoch, and so its curve."""
+    from strategos.components.trainer.model.replicas import uneven_batches
+    from strategos.components.trainer.spec import Settings
+
+    def settled(kind, rows, batch_size, replicas):
+        return uneven_batches.settle(
+            _model(kind),
+            _context(rows, batch_size, replicas),
+            Settings(),
+            "multi_worker_mirrored",
+            sizes=[1, 2, 3],
+        )
+
+    for replicas in (1, 2, 3):
+        assert settled("own step", 13, 6, replicas).steps_per_epoch == 2
+        assert settled("plain", 13, 6, replicas).steps_per_epoch == 3
+        assert settled("own step", 12, 6, replicas).steps_per_epoch == 2
+        message = r"received 4; .* among 3 replicas, which .*min_workers"
+        with pytest.raises(UserError, match=f"{message}.*\n.*multiple of 6, which"):
+            settled("own step", 12, 4, replicas)
+
+
 def test_a_tpu_takes_batches_of_one_shape_only():
     from strategos.components.trainer.model.replicas import uneven_batches
     from strategos.components.trainer.spec import Settings

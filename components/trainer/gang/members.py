@@ -1,0 +1,162 @@
+"""Which workers of a gang train (`trainer.distribution.min_workers`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from strategos.components import events
+from strategos.components.trainer.gang.watchdog import NewAttemptError, log
+from strategos.components.wording import counted, listed
+
+_LOOK_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """The workers of a gang on this machine, those that are lost, and the next try.
+
+    A worker is lost if it fails twice in a row without progress in between: a restart
+    has not helped. The others go on. After the next checkpoint the lost worker is tried
+    again. Where this fails too, the next try comes after twice as many checkpoints.
+
+    Attributes:
+      names: Names of all workers of the whole gang.
+      least: Number of workers below which the gang does not go on.
+      lost: Numbers of the lost workers, from 0.
+      suspect: Number of the worker that failed last, without progress since.
+      tried: Numbers of formerly lost workers that have made no progress since.
+      patience: Checkpoints until the lost workers are tried again.
+    """
+
+    names: tuple[str, ...]
+    least: int
+    lost: frozenset[int] = frozenset()
+    suspect: int | None = None
+    tried: frozenset[int] = frozenset()
+    patience: int = 1
+
+    @property
+    def lost_names(self) -> list[str]:
+        """Names of the lost workers."""
+        return [self.names[number] for number in sorted(self.lost)]
+
+    def after_failure(self, name: str, *, progressed: bool) -> Members:
+        """The members of the next attempt.
+
+        Args:
+          name: Name of the task that failed first. If it is not one of these workers,
+            or several could be meant, a worker that is being tried is the cause.
+          progressed: Whether the attempt got further than those before.
+        """
+        culprit = self.names.index(name) if name in self.names else None
+        if progressed:
+            return dataclasses.replace(
+                self, suspect=culprit, tried=frozenset(), patience=1
+            )
+        gone = frozenset[int]()
+        if self.tried and (culprit is None or culprit in self.tried):
+            gone = self.tried if culprit is None else frozenset({culprit})
+        elif culprit is not None and culprit == self.suspect:
+            gone = frozenset({culprit})
+        left = len(self.names) - len(self.lost | gone)
+        if not gone or left < self.least:
+            return dataclasses.replace(self, suspect=culprit)
+        return dataclasses.replace(
+            self,
+            lost=self.lost | gone,
+            suspect=None,
+            tried=self.tried - gone,
+            patience=2 * self.patience if self.tried else self.patience,
+        )
+
+    def with_all(self) -> Members:
+        """The members of an attempt that tries the lost workers again."""
+        tried = self.tried | self.lost
+        return dataclasses.replace(self, lost=frozenset(), suspect=None, tried=tried)
+
+
+class Checkpoints:
+    """Counts the checkpoints of a training from outside of its processes.
+
+    Args:
+      newest: Returns the step of the newest complete checkpoint; 0 without one.
+      clock: Monotonic time in seconds.
+
+    Attributes:
+      step: The step of the newest checkpoint that was seen.
+    """
+
+    def __init__(
+        self, newest: Callable[[], int], clock: Callable[[], float] = time.monotonic
+    ):
+        self._newest, self._clock = newest, clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Counts from here on."""
+        self.step, self._new, self._looked = self._newest(), 0, self._clock()
+
+    def new(self) -> int:
+        """Number of checkpoints since `begin`; looks once a second at most."""
+        if self._clock() - self._looked >= _LOOK_SECONDS:
+            self._looked, step = self._clock(), self._newest()
+            self._new += step > self.step
+            self.step = max(self.step, step)
+        return self._new
+
+
+def announce_loss(names: Collection[str], why: str, left: int, whole: int) -> None:
+    """Reports in the log and in the live view that a gang goes on with fewer workers.
+
+    Args:
+      names: Names of the workers that are lost.
+      why: The reason, as part of a sentence.
+      left: Number of workers that go on.
+      whole: Number of workers of the whole gang.
+    """
+    verb = "is" if len(names) == 1 else "are"
+    rest = f"{left} of {counted(whole, 'worker')} go on from the last checkpoint"
+    _warn(f"{listed(sorted(names))} {verb} lost ({why}): {rest}")
+
+
+def announce_return(names: Collection[str], step: int, left: int, whole: int) -> None:
+    """Reports in the log and in the live view that a gang takes in lost workers.
+
+    Args:
+      names: Names of the workers that return.
+      step: Step of the checkpoint from which the gang goes on.
+      left: Number of workers that go on.
+      whole: Number of workers of the whole gang.
+    """
+    verb = "returns" if len(names) == 1 else "return"
+    rest = f"{left} of {counted(whole, 'worker')} go on from step {step:,}"
+    _warn(f"{listed(sorted(names))} {verb}: {rest}")
+
+
+def recorded(facts: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
+    """The facts of a training, of which the reason names all sizes of its gang.
+
+    Workers, replicas and examples per second in the facts are those of its end.
+
+    Args:
+      facts: The facts of the training.
+      sizes: Workers of each attempt, in order.
+    """
+    changes = [n for i, n in enumerate(sizes) if not i or n != sizes[i - 1]]
+    if len(changes) == 1 or "reason" not in facts:
+        return dict(facts)
+    text = f"{facts['reason']}; trained by {listed(list(map(str, changes)))} workers"
+    return {**facts, "reason": f"{text} in turn"}
+
+
+def returning() -> NewAttemptError:
+    """Ends an attempt at a checkpoint, for the lost workers to take part again."""
+    return NewAttemptError("lost workers are taken in")
+
+
+def _warn(text: str) -> None:
+    log(f"warning: {text}")
+    events.emit("warning", message=text)
