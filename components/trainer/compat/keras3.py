@@ -23,7 +23,7 @@ import tf_keras
 
 from strategos.components.trainer.spec import Settings
 
-STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
+STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "central_storage")
 """Strategies under which a Keras 3 model trains."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from strategos.components.trainer.compat import keras3, keras3_gradients, optimizers
+from strategos.components.trainer.compat import keras3, keras3_replicas, optimizers
 from strategos.components.trainer.data.parts import rows_of
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
@@ -48,6 +48,7 @@ def fit(
       hooks: The callbacks.
     """
     keras3.build(model, _first_rows(evaluation))
+    keras3_replicas.share_variables(model)
     loop = _Loop(model, context, position, hooks)
     batches = iter(feed(position.step))
     while position.epoch < end_epoch and not model.stop_training:
@@ -81,7 +82,7 @@ class _Loop:
 
         def train(features: Any, labels: Any) -> Any:
             rows = rows_of(labels) if is_uneven else None
-            with keras3_gradients.weighted(rows):
+            with keras3_replicas.weighted(rows):
                 return model.train_step((features, labels))
 
         def test(features: Any, labels: Any) -> Any:

@@ -14,7 +14,7 @@ from strategos.components import events, processes
 from strategos.components.trainer import phases
 from strategos.components.trainer.compat import (
     keras3,
-    keras3_gradients,
+    keras3_replicas,
     keras_names,
     optimizers,
     partitioned_variables,
@@ -196,7 +196,7 @@ def configure_step(model: tf.keras.Model, settings: Settings) -> None:
     if keras3.is_model(model):
         keras3.compile_as(model, settings)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            keras3_gradients.sum_first(model.optimizer)
+            keras3_replicas.sum_first(model.optimizer)
         return
     optimizers.compile_dense_updates_only(model)
     if settings.jit_compile:

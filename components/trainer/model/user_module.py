@@ -70,7 +70,7 @@ class UserModule:
     """
 
     def __init__(self, spec: WorkerSpec, strategy: str = "one_device"):
-        self._spec = spec
+        self._spec, self._strategy = spec, strategy
         self._module = modules.load(spec.folder, spec.module)
         self.file = str(self._module.__file__)
         self.run_fn = self._own_loop()
@@ -158,6 +158,7 @@ class UserModule:
             self._spec.settings,
             distribution.num_replicas_in_sync,
             self._where,
+            strategy=self._strategy,
             own_loop=bool(self.run_fn),
         )
         self._checker.check_scope(model, distribution)

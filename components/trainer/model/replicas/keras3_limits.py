@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
@@ -23,14 +23,16 @@ class Limit:
       what: The feature, for the message, e.g. "scales its loss (float16)".
       why: The behavior of Keras 3, e.g. "fails in the first step".
       remedy: A remedy besides `_ELSEWHERE`.
-      in_fit: Whether it affects Keras's `fit` only, not the user's own loop.
+      loop: The only loop that it affects: Keras's `fit` or the user's `run_fn`.
+      under: The only strategy that it affects.
     """
 
     applies: Callable[[Any, Settings], bool]
     what: str
     why: str
     remedy: str
-    in_fit: bool = False
+    loop: Literal["fit", "run_fn"] | None = None
+    under: str = ""
 
 
 LIMITS = (
@@ -51,27 +53,48 @@ LIMITS = (
         "has a `train_step` of its own",
         "gives it the loss divided by the replicas, and it reports a fraction",
         "Remove the method, write the loop as `run_fn(context)`",
-        in_fit=True,
+        loop="fit",
     ),
     Limit(
         lambda model, _: keras3.is_overridden(model, "test_step"),
         "has a `test_step` of its own",
         "gives it the loss divided by the replicas, and it reports a fraction",
         "Remove the method",
-        in_fit=True,
+        loop="fit",
     ),
     Limit(
         lambda model, _: keras3.is_overridden(model, "compute_loss"),
         "has a `compute_loss` of its own",
         "adds up its values, so that a mean counts once for each replica",
         "Pass the loss to `compile`, with one value per row",
-        in_fit=True,
+        loop="fit",
+    ),
+    Limit(
+        lambda model, _: isinstance(model.optimizer, keras3.scaling_optimizer()),
+        "scales its loss (mixed precision in float16)",
+        "fails in the first step: it updates the scale in a condition",
+        "Set `trainer.mixed_precision: bfloat16`",
+        under="central_storage",
+    ),
+    Limit(
+        lambda *_: True,
+        "`run_fn` trains",
+        "counts the old value of a metric once for each replica",
+        "Use `trainer.distribution.strategy: mirrored`",
+        loop="run_fn",
+        under="central_storage",
     ),
 )
 
 
 def check(
-    model: Any, settings: Settings, replicas: int, where: str, *, own_loop: bool
+    model: Any,
+    settings: Settings,
+    replicas: int,
+    where: str,
+    *,
+    strategy: str,
+    own_loop: bool,
 ) -> None:
     """Rejects a Keras 3 model that uses one of `LIMITS` on several replicas.
 
@@ -80,6 +103,7 @@ def check(
       settings: The settings of the run.
       replicas: Copies of the model that train together.
       where: Name of the function that made it, for the message: `FILE: build_model`.
+      strategy: Name of the strategy.
       own_loop: Whether the user's loop trains instead of `fit`.
 
     Raises:
@@ -87,11 +111,14 @@ def check(
     """
     if replicas == 1 or not keras3.is_model(model):
         return
+    loop = "run_fn" if own_loop else "fit"
     for limit in LIMITS:
-        if not (limit.in_fit and own_loop) and limit.applies(model, settings):
+        concerns = limit.loop in (None, loop) and limit.under in ("", strategy)
+        if concerns and limit.applies(model, settings):
+            place = f"under {limit.under}" if limit.under else "on several replicas"
             raise UserError(
-                f"{where}: returned a Keras 3 model that {limit.what}: on several "
-                f"replicas Keras 3 {limit.why}. {limit.remedy}, {_ELSEWHERE}."
+                f"{where}: returned a Keras 3 model that {limit.what}: {place} "
+                f"Keras 3 {limit.why}. {limit.remedy}, {_ELSEWHERE}."
             )
 
 

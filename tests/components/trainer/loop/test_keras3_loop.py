@@ -17,6 +17,7 @@ ONE = {"strategy": "one_device"}
 TWO = {
     "mirrored": {"strategy": "mirrored", "devices": 2},
     "multi_worker_mirrored": {"strategy": "multi_worker_mirrored", "workers": 2},
+    "central_storage": {"strategy": "central_storage", "devices": 2},
 }
 GANG = "multi_worker_mirrored"
 

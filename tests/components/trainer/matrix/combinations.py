@@ -71,8 +71,11 @@ _FITS_REPLICAS = {"clip": "none", "precision": "float32", "executions": None}
 
 _MIRRORED = {"strategy": "mirrored_2", "keras": 3}
 REJECTED: list[tuple[Cell, str]] = [
-    ({"strategy": "central_storage", "keras": 3}, "does not train under central_stor"),
     ({"strategy": "central_storage", "precision": "float16"}, "mixed precision"),
+    (
+        {"strategy": "central_storage", "keras": 3, "precision": "float16"},
+        "mixed precision",
+    ),
     ({**_MIRRORED, "average": "overwritten"}, "`ema_overwrite_frequency`"),
     ({**_MIRRORED, "step": "own"}, "`train_step` of its own"),
     ({**_MIRRORED, "loss": "own_mean"}, "the loss is one number for a batch"),
@@ -103,11 +106,14 @@ def all_cells() -> list[Cell]:
 
 def rejection(cell: Cell) -> str | None:
     """A pattern of the error that a cell ends with; None if it trains."""
-    gangs = {"mirrored_3", *(["two_workers"] if cell.get("keras") == 3 else [])}
-    if cell.get("strategy") in gangs:
-        cell = {**cell, "strategy": "mirrored_2"}
+    like = {"mirrored_3"}
+    if cell.get("keras") == 3:
+        like |= {"two_workers", "central_storage"}
+    cells = [cell]
+    if cell.get("strategy") in like:
+        cells.append({**cell, "strategy": "mirrored_2"})
     for changes, error in REJECTED:
-        if changes.items() <= cell.items():
+        if any(changes.items() <= each.items() for each in cells):
             return error
     return None
 
@@ -146,7 +152,7 @@ def is_possible(cell: Cell) -> bool:
         and REPLICAS.get(cell.get("strategy", ""), 1) > 1
         and not OF_REPLICAS.isdisjoint(cell.items())
         and (
-            cell.get("strategy") == "two_workers"
+            cell.get("strategy") in ("two_workers", "central_storage")
             or not _FITS_REPLICAS.items() <= {**_FITS_REPLICAS, **cell}.items()
         )
     ):
@@ -177,6 +183,7 @@ def _fill(
     """Completes a cell by the values that cover most pairs; None if that fails."""
     names = [key for key in DIMENSIONS if key not in cell]
     generator.shuffle(names)
+    names.sort(key="keras".__ne__)  # first: much is possible with one of them only
     for key in names:
         values = [v for v in DIMENSIONS[key] if is_possible({**cell, key: v})]
         if not values:

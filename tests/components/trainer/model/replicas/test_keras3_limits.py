@@ -221,9 +221,9 @@ REJECTED = {
 }
 
 
-def _check(model, settings=None, replicas=2, *, own_loop=False):
-    settings = settings or Settings()
-    keras3_limits.check(model, settings, replicas, "model.py", own_loop=own_loop)
+def _check(model, settings=None, replicas=2, **how):
+    how = {"strategy": "mirrored", "own_loop": False, **how}
+    keras3_limits.check(model, settings or Settings(), replicas, "model.py", **how)
 
 
 @pytest.mark.parametrize("message", REJECTED)
@@ -238,3 +238,23 @@ def test_what_fails_on_several_replicas_is_rejected_with_the_remedy(message):
 
 def test_a_loop_of_the_users_own_needs_no_step_of_keras():
     _check(_model(kind=OwnTrainStep), Settings(steps_per_execution=5), own_loop=True)
+
+
+def _scaling():
+    return _model(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
+
+
+UNDER_CENTRAL_STORAGE = {
+    r"float16.*trainer.mixed_precision: bfloat16": (_scaling, {}),
+    r"`run_fn` trains.*metric": (_model, {"own_loop": True}),
+}
+
+
+@pytest.mark.parametrize("message", UNDER_CENTRAL_STORAGE)
+def test_what_fails_under_central_storage_is_rejected_there_only(message):
+    make, how = UNDER_CENTRAL_STORAGE[message]
+    message = rf"{message}.*one_device.*tf.keras"
+    with pytest.raises(UserError, match=message) as error:
+        _check(make(), strategy="central_storage", **how)
+    assert "under central_storage Keras 3" in str(error.value)
+    _check(make(), **how)

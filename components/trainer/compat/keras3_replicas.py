@@ -1,7 +1,13 @@
-"""Gives a Keras 3 optimizer the gradients of all replicas, summed before its update.
+"""Has Keras 3 update weights and metrics on several replicas as on one device.
 
 Keras 3 clips the gradients of each replica and asks the first replica whether they are
 finite (float16), and only then sums them. Both must see the sum, as on one device.
+
+Under CentralStorageStrategy the replicas share each variable. Keras 3 writes a variable
+as its old value plus an increment, in each replica: the replicas' values of a weight
+or a moving average are averaged, but a metric, of which TensorFlow adds them up, would
+count its old value twice. So each replica has its own part of a metric, as under
+MirroredStrategy.
 """
 
 from __future__ import annotations
@@ -12,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import ps_values, values
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from strategos.components.trainer.compat import keras3
 
@@ -62,6 +70,40 @@ def sum_first(optimizer: Any) -> None:
         )
 
     optimizer.apply, optimizer.scale_loss = apply_sum, scale_weighted
+
+
+def share_variables(model: Any) -> None:
+    """Lets replicas that share the variables of a model update them.
+
+    Without effect under other strategies than CentralStorageStrategy.
+
+    Args:
+      model: A compiled Keras 3 model with all its variables, also those of its metrics,
+        in the scope of its strategy. Totals of metrics are kept.
+    """
+    optimizer, metrics = model.optimizer, model.metrics
+    owners = (model, optimizer, keras3.unscaled(optimizer), *metrics)
+    variables = [x for owner in owners for x in owner.variables]
+    variables += keras3.random_state(model).values()
+    for variable in {id(x): x for x in variables}.values():
+        shared = keras3.of_tensorflow(variable)
+        if not isinstance(shared, ps_values.AggregatingVariable):
+            continue
+        if keras3.is_total_of_replicas(variable):
+            variable._value = _parts(shared)
+        elif shared.aggregation == tf.VariableAggregation.NONE:
+            kind = tf.VariableAggregation
+            whole = shared.dtype.is_floating
+            shared._aggregation = kind.MEAN if whole else kind.ONLY_FIRST_REPLICA
+
+
+def _parts(total: ps_values.AggregatingVariable) -> values.SyncOnReadVariable:
+    """A variable of which each replica has a part; the first one has the total."""
+    strategy = total.distribute_strategy
+    others = range(1, strategy.num_replicas_in_sync)
+    starts = [total.read_value(), *(tf.zeros_like(total) for _ in others)]
+    parts = [ResourceVariable(x, trainable=False, name=total.name) for x in starts]
+    return values.SyncOnReadVariable(strategy, parts, total.aggregation)
 
 
 def _summed(gradients: Sequence[Any]) -> list[Any]:
