@@ -87,7 +87,7 @@ def run(
         while True:
             members = required(restarts.members)
             cluster = cluster_of(len(sizes)).without(members.lost)
-            sizes.append(len(tasks) - len(members.lost))
+            sizes.append(members.size)
             if members.lost:
                 checkpoints.begin()
             try:
@@ -96,7 +96,7 @@ def run(
             except AttemptFailedError as failed:
                 restarts.after(failed)
             except NewAttemptError:
-                restarts.take_in(checkpoints.step)
+                restarts.take_in(members.lost_names, checkpoints.step)
 
 
 class Gang:

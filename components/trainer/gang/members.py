@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Members:
-    """The workers of a gang on this machine, those that are lost, and the next try.
+    """The workers of a gang, those that are lost, and when they are tried again.
 
     A worker is lost if it fails twice in a row without progress in between: a restart
     has not helped. The others go on. After the next checkpoint the lost worker is tried
@@ -37,6 +38,11 @@ class Members:
     suspect: int | None = None
     tried: frozenset[int] = frozenset()
     patience: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of workers that train."""
+        return len(self.names) - len(self.lost)
 
     @property
     def lost_names(self) -> list[str]:
@@ -72,10 +78,19 @@ class Members:
             patience=2 * self.patience if self.tried else self.patience,
         )
 
-    def with_all(self) -> Members:
-        """The members of an attempt that tries the lost workers again."""
-        tried = self.tried | self.lost
-        return dataclasses.replace(self, lost=frozenset(), suspect=None, tried=tried)
+    def without(self, names: Collection[str]) -> Members:
+        """The members of an attempt without workers that are away."""
+        away = frozenset(map(self.names.index, names))
+        return dataclasses.replace(
+            self, lost=self.lost | away, tried=self.tried - away, suspect=None
+        )
+
+    def with_back(self, names: Collection[str]) -> Members:
+        """The members of an attempt that tries some of the lost workers again."""
+        back = frozenset(map(self.names.index, names))
+        return dataclasses.replace(
+            self, lost=self.lost - back, tried=self.tried | back, suspect=None
+        )
 
 
 class Checkpoints:
@@ -93,7 +108,7 @@ class Checkpoints:
         self, newest: Callable[[], int], clock: Callable[[], float] = time.monotonic
     ):
         self._newest, self._clock = newest, clock
-        self.begin()
+        self.step, self._new, self._looked = 0, 0, -math.inf
 
     def begin(self) -> None:
         """Counts from here on."""
@@ -108,32 +123,25 @@ class Checkpoints:
         return self._new
 
 
-def announce_loss(names: Collection[str], why: str, left: int, whole: int) -> None:
-    """Reports in the log and in the live view that a gang goes on with fewer workers.
+def announce(before: Members, now: Members, how: str) -> None:
+    """Reports in the log and in the live view that the size of a gang changes.
 
     Args:
-      names: Names of the workers that are lost.
-      why: The reason, as part of a sentence.
-      left: Number of workers that go on.
-      whole: Number of workers of the whole gang.
+      before: The members of the last attempt.
+      now: Those of the next one.
+      how: Why workers are lost, or where the gang goes on with workers that return.
     """
-    verb = "is" if len(names) == 1 else "are"
-    rest = f"{left} of {counted(whole, 'worker')} go on from the last checkpoint"
-    _warn(f"{listed(sorted(names))} {verb} lost ({why}): {rest}")
-
-
-def announce_return(names: Collection[str], step: int, left: int, whole: int) -> None:
-    """Reports in the log and in the live view that a gang takes in lost workers.
-
-    Args:
-      names: Names of the workers that return.
-      step: Step of the checkpoint from which the gang goes on.
-      left: Number of workers that go on.
-      whole: Number of workers of the whole gang.
-    """
-    verb = "returns" if len(names) == 1 else "return"
-    rest = f"{left} of {counted(whole, 'worker')} go on from step {step:,}"
-    _warn(f"{listed(sorted(names))} {verb}: {rest}")
+    lost, back = now.lost - before.lost, before.lost - now.lost
+    names = listed([now.names[number] for number in sorted(lost or back)])
+    number = f"{now.size} of {counted(len(now.names), 'worker')}"
+    one = len(lost or back) == 1
+    if lost:
+        text = f"{names} {'is' if one else 'are'} lost ({how}): {number} go on"
+        text += " from the last checkpoint"
+    else:
+        text = f"{names} {'returns' if one else 'return'}: {number} go on from {how}"
+    log(f"warning: {text}")
+    events.emit("warning", message=text)
 
 
 def recorded(facts: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
@@ -155,8 +163,3 @@ def recorded(facts: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
 def returning() -> NewAttemptError:
     """Ends an attempt at a checkpoint, for the lost workers to take part again."""
     return NewAttemptError("lost workers are taken in")
-
-
-def _warn(text: str) -> None:
-    log(f"warning: {text}")
-    events.emit("warning", message=text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from strategos.components import events
 from strategos.components.errors import UserError, required
@@ -101,18 +102,20 @@ class Restarts:
         self._policy, self._failures, self._furthest = RestartPolicy(limit), 0, 0
         self.members = of
 
-    def after(self, failed: AttemptFailedError, *, joining: bool = False) -> None:
+    def after(
+        self, failed: AttemptFailedError, *, joining: bool = False, culprit: str = ""
+    ) -> None:
         """Reports that another attempt follows, in the log and in the live view.
 
         Args:
           failed: The last attempt.
           joining: See `RestartPolicy.decide`.
+          culprit: Name of the task that failed first; by default that of the failure.
 
         Raises:
           Exception: No other attempt follows.
         """
-        if self._loses_workers(failed):
-            self._failures = 0
+        if self._loses_workers(failed, culprit or failed.failure.task):
             return
         decision = self._policy.decide(
             failed, self._failures, furthest=self._furthest, joining=joining
@@ -126,30 +129,39 @@ class Restarts:
         log(f"{text}: {error}" if error else text)
         events.emit("warning", message=text)
 
-    def take_in(self, step: int) -> None:
-        """Reports that the lost workers are tried again in the next attempt.
+    def take_in(self, names: Collection[str], step: int) -> None:
+        """Reports that lost workers are tried again in the next attempt.
 
         Args:
+          names: Their names.
           step: Step of the checkpoint from which it goes on.
         """
         before = required(self.members)
-        self.members, self._furthest = before.with_all(), max(step, self._furthest)
-        whole = len(before.names)
-        members.announce_return(before.lost_names, step, whole, whole)
+        self.members = before.with_back(names)
+        self._furthest = max(step, self._furthest)
+        members.announce(before, self.members, f"step {step:,}")
 
-    def _loses_workers(self, failed: AttemptFailedError) -> bool:
+    def leave_out(self, names: Collection[str], why: str) -> None:
+        """Reports that the next attempt goes on without workers that are away.
+
+        Args:
+          names: Their names.
+          why: The reason, as part of a sentence.
+        """
+        before = required(self.members)
+        self.members, self._failures = before.without(names), 0
+        members.announce(before, self.members, why)
+
+    def _loses_workers(self, failed: AttemptFailedError, culprit: str) -> bool:
         """Whether the gang goes on with fewer workers; reports that."""
         before, failure = self.members, failed.failure
         if before is None or failure.permanent or failure.preempted:
             return False
         progressed = failed.step > self._furthest
-        after = before.after_failure(failure.task, progressed=progressed)
-        self.members = after
-        if after.lost == before.lost:
+        self.members = before.after_failure(culprit, progressed=progressed)
+        if self.members.lost == before.lost:
             return False
-        self._furthest = max(self._furthest, failed.step)
-        names = set(after.lost_names) - set(before.lost_names)
-        whole = len(after.names)
-        left = whole - len(after.lost)
-        members.announce_loss(names, f"{failed}, again without progress", left, whole)
+        self._furthest, self._failures = max(self._furthest, failed.step), 0
+        why = f"{failed}, again without progress"
+        members.announce(before, self.members, why)
         return True

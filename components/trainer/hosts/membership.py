@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError, required
-from strategos.components.trainer.distribution.environment import ClusterSpec
+from strategos.components.trainer.distribution.environment import (
+    SYNCHRONOUS,
+    ClusterSpec,
+    Task,
+)
 from strategos.components.trainer.gang import watchdog
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import Rendezvous
@@ -34,6 +38,7 @@ class Membership:
 
     Attributes:
       generation: Number of the current attempt of the gang, from 0.
+      lost: Numbers of the workers without which the gang makes this attempt.
     """
 
     def __init__(self, folder: str | Path, cluster: ClusterSpec, session: str):
@@ -45,6 +50,7 @@ class Membership:
         self._orders: dict[str, Any] = {}
         self._last_report: tuple[str, int] = ("", -1)
         self.generation = 0
+        self.lost: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -117,7 +123,7 @@ class Membership:
         return {"folder": str(self.folder), "session": self._session}
 
     def orders(self) -> dict[str, Any]:
-        """The run's current orders: `generation`, `go`, `silent`, `over`.
+        """The run's current orders: `generation`, `go`, `lost`, `silent`, `over`.
 
         Raises:
           UserError: The run failed by such an error or was interrupted, or another
@@ -158,13 +164,18 @@ class Membership:
             if not orders.get("go"):
                 self.generation = generation
                 self.report("ready")
-            elif self._last_report == ("ready", generation):
+            elif self._is_ready_for(orders):
+                self.lost = tuple(orders.get("lost", ()))
                 return True
-            else:
-                self.report(
-                    "arrived"
-                )  # an attempt is running: this worker joins the next
+            else:  # an attempt is running: this worker joins the next
+                self.report("arrived")
             time.sleep(_LOOK_SECONDS / 2)
+
+    def _is_ready_for(self, orders: Mapping[str, Any]) -> bool:
+        """Whether this worker takes part in the attempt that the run has started."""
+        task = self._cluster.without(orders.get("lost", ())).task
+        ready = ("ready", orders.get("generation", 0))
+        return task is not None and self._last_report == ready
 
     def await_end(self, check: Callable[[], None]) -> bool:
         """Waits until the run ends or orders a new attempt.
@@ -204,29 +215,39 @@ class Membership:
         if orders.get("over"):
             return True
         if orders.get("generation", 0) > self.generation:
-            why = "a task on another host has failed"
+            why = "a task on another host has failed, or workers return"
             raise watchdog.NewAttemptError(why, silent=orders["silent"])
         if not done and not self._serves:
             return False
         if done and not self._serves:
             self.report("trained")
-        if self._cluster.is_chief:
+        if self.name == self._chief:
             return all(map(self._has_trained, self._peers()))
-        return self._has_trained(required(self._cluster.chief).name)
+        return self._has_trained(self._chief)
 
     def may_leave(self) -> bool:
         """Whether this task may end after an interrupt: no checkpoint needs it."""
-        chief = self._shared.get(required(self._cluster.chief).name) or {}
+        chief = self._shared.get(self._chief) or {}
         return not self._serves or chief.get("state") == "left"
 
     @property
     def _serves(self) -> bool:
         return watchdog.serves(self._cluster, required(self._cluster.task))
 
+    @property
+    def _chief(self) -> str:
+        """Name of the task that publishes the model of this attempt."""
+        return next(x.name for x in self._tasks() if x.type in SYNCHRONOUS)
+
     def _peers(self) -> Iterator[str]:
-        for task in self._cluster.tasks:
+        for task in self._tasks():
             if task != self._cluster.task and not watchdog.serves(self._cluster, task):
                 yield task.name
+
+    def _tasks(self) -> list[Task]:
+        """The tasks of this attempt."""
+        tasks = enumerate(self._cluster.tasks)
+        return [task for place, task in tasks if place not in self.lost]
 
     def _has_trained(self, name: str) -> bool:
         state = self._shared.get(name) or {}

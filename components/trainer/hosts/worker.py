@@ -75,8 +75,9 @@ def train(
             try:
                 if not membership.await_go(here.check):
                     return None
-                answer = here.attempt(cluster, membership.generation)
-                if cluster.is_chief:
+                now = cluster.without(membership.lost)
+                answer = here.attempt(now, membership.generation)
+                if now.is_chief:
                     return {**answer, "restarts": membership.generation}
                 if membership.await_end(here.check):
                     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import shutil
 import time
@@ -28,6 +29,7 @@ from strategos.components.trainer.gang.restarts import Restarts
 from strategos.components.trainer.gang.task_process import Failure
 from strategos.components.trainer.hosts import rendezvous
 from strategos.components.trainer.hosts.rendezvous import HeartbeatMonitor
+from strategos.components.trainer.hosts.roster import Roster
 from strategos.components.trainer.launchers.launcher import Launcher
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import WorkerSpec
@@ -80,6 +82,7 @@ LAUNCHER = Launcher(
     launch,
     check=check,
     hosts_join=True,
+    fixed_size="",
 )
 
 
@@ -121,7 +124,10 @@ class Run:
         self._workers: dict[str, dict[str, Any]] = {}
         self._monitors: dict[str, HeartbeatMonitor] = {}
         self._sessions: dict[str, str] = {}
-        self._cluster = ClusterSpec()
+        newest = functools.partial(
+            remote_checkpoints.newest_complete, self._checkpoints
+        )
+        self._roster = Roster(operation, self._restarts, self._is_here, newest)
         self._events: dict[str, events.NewEvents] = {}
         self._broken = 0.0
 
@@ -150,7 +156,7 @@ class Run:
             self._await_workers()
             facts = self._train()
             if facts is not None:
-                return facts
+                return self._roster.recorded(facts)
             self._generation += 1
 
     def _exchange(self, over: Mapping[str, Any] | None = None) -> None:
@@ -160,6 +166,7 @@ class Run:
             "beat": self._beats,
             "generation": self._generation,
             "go": self._going,
+            "lost": self._roster.lost,
             "silent": self._silent,
             "over": over,
         }
@@ -170,6 +177,9 @@ class Run:
             state = self._here.get(name)
             if state:
                 self._workers[name] = state
+
+    def _is_here(self, name: str) -> bool:
+        return name in self._workers and self._is_alive(name)
 
     def _is_alive(self, name: str) -> bool:
         value = None
@@ -193,11 +203,15 @@ class Run:
             self._check_hosts()
             self._check_failures()
             self._check_clusters(ready)
-            missing = [t.name for t in self._cluster.tasks if t.name not in ready]
+            members = [task.name for task in self._roster.tasks]
+            missing = [name for name in members if name not in ready]
             if ready and not missing:
-                self._sessions = {n: self._workers[n]["session"] for n in ready}
+                self._sessions = {n: self._workers[n]["session"] for n in members}
                 return
-            if time.monotonic() - began > self._operation.start_timeout:
+            waited = time.monotonic() - began
+            if self._roster.goes_on_without(missing, waited):
+                continue
+            if waited > self._operation.start_timeout:
                 raise UserError(self._missing_workers(ready, missing))
             text = f"waiting for {', '.join(missing) or 'workers'}"
             if text != logged:
@@ -213,11 +227,18 @@ class Run:
     def _check_failures(self) -> None:
         """Lets all tasks start again if one has failed before the attempt began."""
         for name, state in self._workers.items():
+            if not self._takes_part(name):
+                continue
             mine = state["generation"] == self._generation
             if state["state"] == "failed" and mine and self._is_alive(name):
-                self._count_failure(*_failure(self._on_host(name), state["failure"]))
+                failure = _failure(self._on_host(name), state["failure"])
+                self._count_failure(name, *failure)
                 self._generation += 1
                 return
+
+    def _takes_part(self, name: str) -> bool:
+        tasks = self._roster.tasks
+        return not tasks or any(task.name == name for task in tasks)
 
     def _is_ready(self, name: str) -> bool:
         state = self._workers[name]
@@ -240,7 +261,7 @@ class Run:
                     f"({json.dumps(cluster)}). It must be the same on every host."
                 )
         addresses = {kind: tuple(hosts) for kind, hosts in cluster.items()}
-        self._cluster = ClusterSpec(addresses)
+        self._roster.settle(ClusterSpec(addresses))
 
     def _missing_workers(self, ready: list[str], missing: list[str]) -> str:
         who = f"{', '.join(missing)} did" if missing else "no worker"
@@ -259,62 +280,66 @@ class Run:
     def _train(self) -> dict[str, Any] | None:
         """Starts an attempt; returns the facts, or None for another attempt."""
         self._going, echoing = True, 0.0
+        self._roster.begin()
         try:
             while not self._chief_is("done"):
                 self._exchange()
                 self._pass_on()
-                failures = sorted(self._failures_now(), key=lambda each: each[0].echo)
+                if not self._chief_is("trained") and self._roster.takes_in():
+                    return None
+                failures = sorted(self._failures_now(), key=lambda each: each[1].echo)
                 if not failures:
                     continue
                 echoing = echoing or time.monotonic()
                 if (
-                    not failures[0][0].echo
+                    not failures[0][1].echo
                     or time.monotonic() - echoing > _ECHO_SECONDS
                 ):
                     self._count_failure(*failures[0])
                     return None
             self._pass_on()
-            return self._workers[required(self._cluster.chief).name]["facts"]
+            return self._workers[required(self._roster.chief).name]["facts"]
         finally:
             self._going = False
 
     def _pass_on(self) -> None:
         """Emits all events of the chief, and other tasks' events of `uses.EVENT`."""
-        for task in self._cluster.tasks:
+        for task in self._roster.cluster.tasks:
             path = Path(str(self._here.folder), f"{task.name}.events")
             new = self._events.setdefault(task.name, events.NewEvents(path))
             for event in new.read():
-                if task == self._cluster.chief or event["event"] == uses.EVENT:
+                if task == self._roster.chief or event["event"] == uses.EVENT:
                     events.relay(event)
 
     def _chief_is(self, *states: str) -> bool:
         """Whether the chief's state is one of `states`."""
-        chief = self._cluster.chief
+        chief = self._roster.chief
         state = self._workers.get(chief.name) if chief else None
         return bool(state and state["state"] in states)
 
-    def _failures_now(self) -> Iterator[tuple[Failure, bool]]:
-        """The failures of this attempt, each with whether a step had been done.
+    def _failures_now(self) -> Iterator[tuple[str, Failure, bool]]:
+        """The failures of this attempt by task, and whether a step had been done.
 
         Once the chief has trained, it evaluates, exports and publishes alone: the ends
         of other workers no longer matter.
         """
         alone = self._chief_is("trained", "done")
         for name, session in self._sessions.items():
-            if alone and name != required(self._cluster.chief).name:
+            if alone and name != required(self._roster.chief).name:
                 continue
             state = self._workers[name]
             mine = state.get("generation") == self._generation
             if state["session"] != session:
-                yield Failure(self._on_host(name), "was started again"), True
+                yield name, Failure(self._on_host(name), "was started again"), True
             elif state["state"] == "failed" and mine:
-                yield _failure(self._on_host(name), state["failure"])
+                yield name, *_failure(self._on_host(name), state["failure"])
             elif state["state"] == "left":
-                yield Failure(self._on_host(name), "has left", preempted=True), True
+                left = Failure(self._on_host(name), "has left", preempted=True)
+                yield name, left, True
             elif not self._is_alive(name):
-                yield Failure(self._on_host(name), "is gone"), True
+                yield name, Failure(self._on_host(name), "is gone"), True
 
-    def _count_failure(self, failure: Failure, stepped: bool) -> None:
+    def _count_failure(self, name: str, failure: Failure, stepped: bool) -> None:
         """Counts a failure; raises an error if no restart is left."""
         self._silent, now = failure.silent, time.monotonic()
         if stepped or not self._broken:
@@ -325,7 +350,7 @@ class Run:
         with contextlib.suppress(OSError):  # of a store that does not answer now
             step = remote_checkpoints.newest(self._checkpoints)
         failed = watchdog.AttemptFailedError(failure, stepped=stepped, step=step)
-        self._restarts.after(failed, joining=joining)
+        self._restarts.after(failed, joining=joining, culprit=name)
 
 
 def _failure(name: str, report: Mapping[str, Any]) -> tuple[Failure, bool]:

@@ -35,16 +35,16 @@ def test_a_lost_worker_is_tried_again_after_ever_more_checkpoints_until_it_works
     members = after(ALL, "worker-0", "worker-0")
     for patience in (1, 2, 4, 8):
         assert members.patience == patience
-        members = members.with_all()
+        members = members.with_back(members.lost_names)
         assert members.lost == frozenset()
         members = after(members, "worker-0")
         assert members.lost_names == ["worker-0"]
-    works = after(members.with_all(), "worker-0", progressed=True)
+    works = after(members.with_back(members.lost_names), "worker-0", progressed=True)
     assert (works.lost, works.patience) == (frozenset(), 1)
 
 
 def test_a_failure_of_unknown_cause_is_that_of_the_worker_that_is_tried():
-    tried = after(ALL, "worker-0", "worker-0").with_all()
+    tried = after(ALL, "worker-0", "worker-0").with_back(["worker-0"])
     assert after(tried, "chief-0, worker-0, worker-1").lost_names == ["worker-0"]
     assert after(tried, "chief-0").lost == frozenset()
 
@@ -57,7 +57,7 @@ def test_a_gang_is_never_smaller_than_min_workers(failures, least):
     members = Members(NAMES, least)
     for name, progressed, returns in failures:
         if returns and members.lost:
-            members = members.with_all()
+            members = members.with_back(members.lost_names)
         before, members = members, after(members, name, progressed=progressed)
         assert len(NAMES) - len(members.lost) >= least
         assert not (progressed and members.lost > before.lost)
@@ -66,6 +66,7 @@ def test_a_gang_is_never_smaller_than_min_workers(failures, least):
 def test_checkpoints_are_counted_from_outside():
     steps, clock = iter([7, 7, 14, 14, 28]), itertools.count(0, 2)
     seen = Checkpoints(lambda: next(steps), lambda: next(clock))
+    seen.begin()
     assert [seen.new() for _ in range(4)] == [0, 1, 1, 2]
     assert seen.step == 28
 

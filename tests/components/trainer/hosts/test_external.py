@@ -59,6 +59,7 @@ def test_workers_train_when_all_have_joined_and_the_run_gets_the_chiefs_facts(si
         'events.emit("used", file=f"/{name}.txt")\n' + ANSWER
     )
     chief = site.worker("chief", emit)
+    site.awaited(lambda: site.state("chief") == "ready")
     time.sleep(1.0)
     assert chief.poll() is None
     worker = site.worker("worker", emit)

@@ -42,6 +42,18 @@ facts = launch(WorkerSpec.from_json(spec), Operation.from_json(operation))
 print(json.dumps(facts))
 """
 
+# Slow enough for hosts to come and go between two checkpoints.
+SLOW = """
+import time
+
+class Slow(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.3)
+
+def callbacks(context):
+    return [Slow()]
+"""
+
 STRATEGOS = "import sys; from strategos.pipeline import cli; sys.exit(cli.main())"
 COLD = [sys.executable, "-c", STRATEGOS]
 
@@ -55,7 +67,7 @@ def namespaces(make_namespaces):
 class Hosts:
     """A run, and a host for each task of its training."""
 
-    def __init__(self, folder, workload, spec, namespaces, warm):
+    def __init__(self, folder, workload, spec, namespaces, warm, **operation):
         self.folder, self._namespaces, self._warm = folder, namespaces, warm
         self._processes = []
         root = folder / "root"
@@ -64,7 +76,7 @@ class Hosts:
             shutil.copytree(workload.folder, code)
             text = PIPELINE.format(folder=code, root=root)
             (code / "pipeline.yaml").write_text(text)
-        operation = {"launcher": "external", "checkpoint_every": "5 steps"}
+        operation |= {"launcher": "external", "checkpoint_every": "5 steps"}
         given = (spec.to_json(), operation, str(folder / "events"))
         self.run = self._start(
             "run", [sys.executable, "-c", RUN, *map(json.dumps, given)]
@@ -112,11 +124,15 @@ class Hosts:
 
 
 @pytest.fixture
-def hosts(tmp_path, workload, make_spec, namespaces, warm_tensorflow):
+def hosts(request, tmp_path, workload, make_spec, namespaces, warm_tensorflow):
+    """The hosts of a run; `request.param` has settings of its operation."""
     trainer = tmp_path / "root" / "late" / "Trainer"
     shared = trainer.parent / "data"  # what the hosts see of the run's data
     shutil.copytree(workload.root / "transformed", shared)
+    model = Path(workload.folder, "model.py").read_text()
+    workload.write_module("slow", model + SLOW)
     spec = make_spec(
+        module="slow" if hasattr(request, "param") else "model",
         distribution=GANG,
         epochs=EPOCHS,
         train_files=tuple(map(str, shared.glob("Split-train/*"))),
@@ -126,7 +142,8 @@ def hosts(tmp_path, workload, make_spec, namespaces, warm_tensorflow):
         checkpoint_dir=str(trainer / "checkpoints" / "key"),
     )
     Path(spec.model_dir).mkdir(parents=True)
-    made = Hosts(tmp_path, workload, spec, namespaces, warm_tensorflow)
+    operation = getattr(request, "param", {})
+    made = Hosts(tmp_path, workload, spec, namespaces, warm_tensorflow, **operation)
     yield made
     made.end()
 
@@ -136,10 +153,10 @@ def on_one_device(make_spec, train_only):
     return train_only(make_spec(distribution={"strategy": "one_device"}, epochs=EPOCHS))
 
 
-def assert_trained_as(expected, hosts, facts):
+def assert_trained_as(expected, hosts, facts, workers=2):
     for metric, values in expected["history"].items():
         assert facts["history"][metric] == pytest.approx(values, abs=1e-5)
-    assert (facts["workers"], facts["replicas"]) == (2, 2)
+    assert (facts["workers"], facts["replicas"]) == (workers, workers)
     model = hosts.folder / "root" / "late" / "Trainer" / "model" / "1"
     left = {path.name for path in model.iterdir()}
     assert left == {"Format-Serving", "Format-Weights", "trainer.json"}
@@ -165,4 +182,34 @@ def test_hosts_that_are_lost_and_come_back_change_nothing(hosts, on_one_device):
     facts = hosts.facts()
     assert facts["restarts"] == 2
     assert_trained_as(on_one_device, hosts, facts)
+    assert [worker.wait(30) for worker in workers.values()] == [0, 0]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("hosts", [{"min_workers": 1}], indirect=True)
+def test_the_other_host_trains_to_the_end_and_exports(hosts, on_one_device):
+    workers = {name: hosts.start(name) for name in ("chief", "worker")}
+    hosts.wait_for(f"epoch 2/{EPOCHS}")
+    workers["chief"].kill()
+    workers["chief"].wait()
+    facts = hosts.facts()
+    assert_trained_as(on_one_device, hosts, facts, workers=1)
+    assert "chief-0 is lost (away for 5 s): 1 of 2 workers go on" in hosts.log("run")
+    assert facts["reason"].endswith("; trained by 2 and 1 workers in turn")
+    assert workers["worker"].wait(30) == 0
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("hosts", [{"min_workers": 1}], indirect=True)
+def test_a_host_that_returns_is_taken_in(hosts, on_one_device):
+    workers = {name: hosts.start(name) for name in ("chief", "worker")}
+    hosts.wait_for(f"epoch 2/{EPOCHS}")
+    workers["worker"].kill()
+    workers["worker"].wait()
+    hosts.wait_for("worker-0 is lost (away for 5 s)")
+    workers["worker"] = hosts.start("worker")
+    facts = hosts.facts()
+    assert_trained_as(on_one_device, hosts, facts)
+    assert "worker-0 returns: 2 of 2 workers go on from step" in hosts.log("run")
+    assert facts["reason"].endswith("; trained by 2, 1 and 2 workers in turn")
     assert [worker.wait(30) for worker in workers.values()] == [0, 0]
