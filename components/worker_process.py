@@ -14,6 +14,7 @@ files (TensorFlow leaves some) are deleted after its end.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -72,6 +73,22 @@ def tensorflow(keras: int | None) -> dict[str, str]:
 
 class WorkerError(RuntimeError):
     """A child process failed, and the cause is not the user's input."""
+
+
+@contextlib.contextmanager
+def log_kept_back() -> Iterator[None]:
+    """Shows the log of the workers that the block runs only if one of them fails.
+
+    Raises:
+      WorkerError: As raised by the block.
+    """
+    log = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(log):
+            yield
+    except WorkerError:
+        sys.stderr.write(log.getvalue())
+        raise
 
 
 class _Terminated(BaseException):

@@ -24,6 +24,7 @@ from strategos.pipeline.view import streams
 _HOMES = {
     "run": "remote_command",
     "debug": "debugging.command",
+    "check-cluster": "debugging.cluster",
     "dev": "dev.command",
     "retrain": "retrain_command",
     "schedule": "schedule_command",

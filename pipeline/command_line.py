@@ -173,6 +173,20 @@ def _add_running(commands: _Commands, parents: _Parents) -> None:
         help="show which devices would train the model, why, and at what cost",
     )
     explain.add_argument("--json", action="store_true", help="print JSON")
+    check = commands.add_parser(
+        "check-cluster",
+        parents=parents,
+        help="measure the hosts of a training: who joins, exchanges or computes slowly",
+    )
+    check.add_argument(
+        "--megabytes",
+        type=_count,
+        default=64,
+        metavar="N",
+        help="the size that workers exchange and save, such as that of the model's "
+        "weights (default 64)",
+    )
+    check.add_argument("--json", action="store_true", help="print JSON")
     commands.add_parser(
         "worker", parents=parents, help="run this host's task of a training elsewhere"
     )

@@ -18,7 +18,8 @@ from strategos.pipeline.history.store import Store, reads_store
 from strategos.pipeline.root import metadata
 
 _DONE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
-_NEEDED = ("schema", "transform_graph", "transformed_examples")
+NEEDED = ("schema", "transform_graph", "transformed_examples")
+"""Names of the folders that a training reads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +46,12 @@ def last(config: Config) -> Transformed | None:
         return None
     store = Store(metadata.of(config), root=run.root)
     found = _last(store, config.name)
-    if found is None or not found.folders.keys() >= {*_NEEDED}:
+    if found is None or not found.folders.keys() >= {*NEEDED}:
         return None
     exist = all(is_remote(uri) or os.path.isdir(uri) for uri in found.folders.values())
     if not exist:
         return None
-    folders = {name: found.folders[name] for name in _NEEDED}
+    folders = {name: found.folders[name] for name in NEEDED}
     return dataclasses.replace(found, folders=folders)
 
 

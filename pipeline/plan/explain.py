@@ -12,10 +12,7 @@ Parallel and Distributed Computing 69 (2009) 117-124). Latency comes on top.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -239,14 +236,9 @@ def _measured(
 
 def _build_model(request: dict[str, Any]) -> dict[str, Any]:
     """Builds the model in a new process; shows its log only on failure."""
-    log = io.StringIO()
     env = worker_process.tensorflow(request["spec"]["settings"]["keras"])
-    try:
-        with contextlib.redirect_stderr(log):
-            return worker_process.run(_MODULE, request, name="model", env=env)
-    except worker_process.WorkerError:
-        sys.stderr.write(log.getvalue())
-        raise
+    with worker_process.log_kept_back():
+        return worker_process.run(_MODULE, request, name="model", env=env)
 
 
 def _data(config: Config, facts: Mapping[str, Any]) -> TrainingData:

@@ -124,6 +124,11 @@ ELSEWHERE = {
     ): [
         "strategos debug pipeline.yaml --rows 4 --step 120",
     ],
+    (
+        "several workers",
+        "tests/pipeline/debugging/test_cluster.py",
+        '"check-cluster"',
+    ): ["strategos check-cluster pipeline.yaml --megabytes 400"],
     ("no process stays in tests", _PREDICT, '"/v1/models/flights:predict"'): [
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights",
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights:predict "

@@ -160,7 +160,8 @@ def fingerprints(spec: WorkerSpec) -> dict[str, str]:
 
 
 def _files(folder: str) -> list[Path]:
-    return [path for path in Path(folder).rglob("*") if path.is_file()]
+    paths = Path(folder).rglob("*") if folder else ()
+    return [path for path in paths if path.is_file()]
 
 
 def _hash(paths: Any) -> str:

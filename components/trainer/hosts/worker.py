@@ -262,7 +262,8 @@ def _reject_differences(
 ) -> None:
     """Rejects this host if its code or data differ from the run's."""
     files = (*spec.train_files, *spec.eval_files, spec.schema_file)
-    unseen = [f for f in files if not is_remote(f) and not os.path.exists(f)]
+    local = (file for file in files if file and not is_remote(file))
+    unseen = [file for file in local if not os.path.exists(file)]
     fingerprints = rendezvous.fingerprints(spec)
     differing = [what for what in expected if fingerprints[what] != expected[what]]
     if unseen:

@@ -16,7 +16,6 @@ import tf_keras
 
 from strategos.components import events
 from strategos.components.errors import UserError, required
-from strategos.components.files import filesystems
 from strategos.components.trainer.compat import keras3, keras_names
 from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
@@ -24,12 +23,9 @@ from strategos.components.trainer.gang import contact, heartbeat
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
 from strategos.components.trainer.loop.asynchronous import Asynchronous
+from strategos.components.trainer.loop.checkpoint import checkpoints
 from strategos.components.trainer.loop.checkpoint.cadence import Cadence
-from strategos.components.trainer.loop.checkpoint.checkpoints import (
-    Checkpoints,
-    CopiedCheckpoints,
-    Found,
-)
+from strategos.components.trainer.loop.checkpoint.checkpoints import Found
 from strategos.components.trainer.loop.checkpoint_callback import (
     Keeper,
     newest,
@@ -87,7 +83,11 @@ class Training:
         # An asynchronous training's coordinator decides alone.
         workers = choice.workers if choice.is_synchronous else 1
         self._agreement = Agreement(distribution, workers)
-        self._store = self._checkpoints(cluster)
+        self._store = checkpoints.of(
+            spec.checkpoint_dir,
+            keep=operation.checkpoint_keep,
+            is_chief=cluster.is_chief,
+        )
         replicas, size = distribution.num_replicas_in_sync, spec.batch_size
         batch_checks.check_replicas(size, replicas)
         self._builder = builder = ModelBuilder(
@@ -327,13 +327,6 @@ class Training:
     def _keeper(self, position: Position, followed: Callbacks) -> Keeper:
         cadence = Cadence.of(self._operation.checkpoint_every)
         return Keeper(self._store, cadence, self._agreement, position, followed)
-
-    def _checkpoints(self, cluster: ClusterSpec) -> Checkpoints:
-        folder = self._spec.checkpoint_dir
-        copied = filesystems.needs_copies(folder)
-        return (CopiedCheckpoints if copied else Checkpoints)(
-            folder, keep=self._operation.checkpoint_keep, is_chief=cluster.is_chief
-        )
 
     @contextlib.contextmanager
     def _of_chief(self, folder: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from strategos.components import events, exported, fork_server
-from strategos.components.errors import UserError
+from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import places, storage
 from strategos.components.trainer import finished, remote_checkpoints
 from strategos.components.trainer.compat.autograph import convert_user_code_only
@@ -76,6 +76,8 @@ def _train(
     strategy.check_min_workers(operation.min_workers, choice)
     events.emit("progress", message="importing TensorFlow")
     logging.getLogger("absl").addFilter(_is_true)
+    if operation.check_bytes:
+        return _checked(spec, operation, here, choice, membership)
     from strategos.components.trainer.run import rehearsal, session
 
     convert_user_code_only()
@@ -100,6 +102,30 @@ def _train(
             return {}
         with _weights_kept(spec, folder, facts):
             return _export(spec, facts, folder, limits)
+
+
+def _checked(
+    spec: WorkerSpec,
+    operation: Operation,
+    here: ClusterSpec,
+    choice: strategy.Choice,
+    membership: Membership | None,
+) -> dict[str, Any]:
+    """Measures the cluster instead of training; {} if another host has the facts."""
+    if choice.name != "multi_worker_mirrored":
+        raise BadInputError(
+            "has no workers that exchange gradients, so there is nothing to check",
+            key="trainer.distribution.strategy",
+            received=choice.name,
+            remedy="Add `--set trainer.distribution.strategy=multi_worker_mirrored`.",
+        )
+    from strategos.components.trainer.run import cluster_check
+
+    def check(cluster: ClusterSpec, *_: Any) -> dict[str, Any]:
+        return cluster_check.run(spec, cluster, operation.check_bytes)
+
+    limits = watchdog.Limits.of(operation)
+    return _in_gang(spec, here, choice, check, limits, lambda: None, membership) or {}
 
 
 def _is_true(record: logging.LogRecord) -> bool:

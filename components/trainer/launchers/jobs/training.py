@@ -91,7 +91,10 @@ class _Training:
             restarts += 1
         if "error" in ending:
             raise worker_process.error_of(ending["error"])
-        facts = self._published(ending["facts"])
+        facts = ending["facts"]
+        if not self._operation.check_bytes:
+            self._publish()
+        self._attempts.remove()
         return {**facts, "restarts": facts["restarts"] + restarts}
 
     def _left(self) -> tuple[Job, Attempt] | None:
@@ -161,15 +164,13 @@ class _Training:
     def _newest(self) -> int:
         return self._stored(lambda: remote_checkpoints.newest(self._folder))
 
-    def _published(self, facts: dict[str, Any]) -> dict[str, Any]:
+    def _publish(self) -> None:
         """Copies the model from the attempt's folder to its own."""
         if self._stored(lambda: finished.take(self._spec, new=True)) is None:
             raise WorkerError(
                 f"a job of {self._scheduler.name} trained a model, but "
                 f"{self._spec.checkpoint_dir} does not have it"
             )
-        self._attempts.remove()
-        return facts
 
 
 def _insisted(

@@ -23,7 +23,7 @@ import tensorflow as tf
 from tensorflow.io import gfile
 
 from strategos.components.errors import UserError, required
-from strategos.components.files import places, storage
+from strategos.components.files import filesystems, places, storage
 from strategos.components.trainer import remote_checkpoints
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
@@ -252,6 +252,18 @@ class CopiedCheckpoints(Checkpoints):
         with aside as folder:
             remote_checkpoints.upload(folder, self._path(step))
         self._remove_others()
+
+
+def of(folder: str, *, keep: int, is_chief: bool) -> Checkpoints:
+    """The checkpoints in a folder, in the way that its file system needs.
+
+    Args:
+      folder: Folder of the checkpoints: a path or a URL.
+      keep: Number of checkpoints to keep, the newest ones.
+      is_chief: Whether this process's copy is kept.
+    """
+    kind = CopiedCheckpoints if filesystems.needs_copies(folder) else Checkpoints
+    return kind(folder, keep=keep, is_chief=is_chief)
 
 
 def step_of(name: str) -> int:

@@ -213,3 +213,22 @@ def test_a_host_that_returns_is_taken_in(hosts, on_one_device):
     assert "worker-0 returns: 2 of 2 workers go on from step" in hosts.log("run")
     assert facts["reason"].endswith("; trained by 2, 1 and 2 workers in turn")
     assert [worker.wait(30) for worker in workers.values()] == [0, 0]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("hosts", [{"check_bytes": 2_000_000}], indirect=True)
+def test_a_check_of_the_cluster_measures_the_bandwidth_of_the_cable(hosts, namespaces):
+    for name in namespaces.values():
+        shown = subprocess.check_output(["ip", "-n", name, "-br", "link"], text=True)
+        cable = next(x for x in shown.split() if "@" in x).partition("@")[0]
+        limit = ["root", "tbf", "rate", "80mbit", "burst", "32k", "latency", "400ms"]
+        command = ["tc", "-n", name, "qdisc", "add", "dev", cable, *limit]
+        if subprocess.run(command).returncode:
+            pytest.skip("this kernel limits no bandwidth")
+    workers = [hosts.start("worker"), hosts.start("chief")]
+    (link,) = hosts.facts()["links"]
+    assert link["workers"] == ["chief-0", "worker-0"]
+    assert 4e6 < link["bytes_per_second"] < 10e6  # 80 Mbit/s
+    assert [worker.wait(30) for worker in workers] == [0, 0], hosts.log("worker")
+    checkpoints = hosts.folder / "root" / "late" / "Trainer" / "checkpoints"
+    assert not list(checkpoints.rglob("*.index"))
