@@ -23,7 +23,10 @@ import tf_keras
 
 from strategos.components.trainer.spec import Settings
 
-STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "central_storage")
+STRATEGIES = (
+    *("one_device", "mirrored", "multi_worker_mirrored", "central_storage"),
+    "parameter_server",
+)
 """Strategies under which a Keras 3 model trains."""
 
 
@@ -284,16 +287,38 @@ def gradients(
     model: Any, features: Any, labels: tf.Tensor, weight: tf.Tensor
 ) -> list[Any]:
     """As `compiled.gradients_of`, for a Keras 3 model on one replica."""
+    found, measure = gradients_alone(model, features, labels, weight)
+    measure()
+    return found
+
+
+def gradients_alone(
+    model: Any, features: Any, labels: tf.Tensor, weight: Any = 1.0
+) -> tuple[list[Any], Callable[[], dict[str, Any]]]:
+    """The gradients of some rows, before their loss and metrics are counted.
+
+    Args:
+      model: A compiled Keras 3 model on one replica.
+      features: The features of the rows.
+      labels: The labels, `[rows, k]`.
+      weight: Factor of the loss that is minimized; float32 scalar.
+
+    Returns:
+      For each trainable variable, its gradient: a tensor, `tf.IndexedSlices`, or None;
+      and a function that counts loss and metrics, and returns the logs of the step.
+    """
     takes_training = model._call_has_training_arg
     with tf.GradientTape() as tape:
         outputs = model(features, **({"training": True} if takes_training else {}))
         loss = model._compute_loss(x=features, y=labels, y_pred=outputs, training=True)
-        rows = tf.shape(labels)[0]
-        model._loss_tracker.update_state(loss, sample_weight=rows)
-        loss = model.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
-    found = tape.gradient(loss, model.trainable_weights)
-    model.compute_metrics(features, labels, outputs, sample_weight=None)
-    return found
+        scaled = model.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
+    found = tape.gradient(scaled, model.trainable_weights)
+
+    def measure() -> dict[str, Any]:
+        model._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
+        return model.compute_metrics(features, labels, outputs, sample_weight=None)
+
+    return found, measure
 
 
 def build(model: Any, rows: Any) -> None:

@@ -26,6 +26,7 @@ import tf_keras
 from strategos.components.errors import required
 from strategos.components.trainer.compat import (
     compiled,
+    keras3,
     keras_names,
     optimizers,
     partitioned_variables,
@@ -33,7 +34,7 @@ from strategos.components.trainer.compat import (
 from strategos.components.trainer.data.dataset import Split
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
-from strategos.components.trainer.loop import update_lock
+from strategos.components.trainer.loop import keras3_loop, update_lock
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.model_builder import ModelBuilder
@@ -97,6 +98,8 @@ class Asynchronous:
         self.wait = None
         free_names = keras_names.mark()
         self._ordinary = builder.build()
+        if keras3.is_model(self._ordinary):
+            keras3.build(self._ordinary, self._rows(self._ordinary))
         free_names()
 
     def model(self, phase_starts: Sequence[int]) -> tf.keras.Model:
@@ -109,17 +112,22 @@ class Asynchronous:
         ours, ordinary = map(structure.of, (model, self._ordinary))
         structure.check(ours, ordinary, "for the workers", "for the coordinator")
         _follow(model, self._ordinary)
-        if self._workers > 1:
+        if keras3.is_model(model):  # its steps are locked in `keras3_loop`
+            keras3.build(model, self._rows(model))
+        elif self._workers > 1:
             update_lock.lock_updates(model)
         return model
 
     def hooks(self, keeper: Keeper, *common: Any) -> AsyncHooks:
         """The hooks of the training; `common` are the arguments of every `Hooks`."""
+        evaluated = self._builder.evaluated
+        batches = keras3.batches(self._ordinary, evaluated.ordered)
         return AsyncHooks(
             *common,
             workers=self._workers,
             ordinary=self._ordinary,
-            evaluation=self._builder.evaluated.ordered(self._batch_size),
+            evaluation=batches(self._batch_size),
+            evaluation_steps=evaluated.steps(self._batch_size),
             pauses=keeper.is_due,
         )
 
@@ -135,12 +143,17 @@ class Asynchronous:
         """
         examples = self._builder.examples
         assert isinstance(examples, Split)  # nobody divides files here
-        remote = functools.partial(examples.remote, **stream, pipelines=self._workers)
+        whole = functools.partial(examples.remote, **stream, pipelines=self._workers)
+        remote = keras3.batches(model, whole)
         index = tf.distribute.coordinator.experimental_get_current_worker_index
 
-        def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
+        def of_worker(*_: tf.distribute.InputContext) -> tf.data.Dataset:
             return remote(pipeline=index())
 
+        if keras3.is_model(model):
+            strategy = tf.distribute.get_strategy()
+            coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+            return coordinator.create_per_worker_dataset(of_worker)
         return tf_keras.utils.experimental.DatasetCreator(of_worker)
 
     def evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
@@ -153,6 +166,11 @@ class Asynchronous:
         """The ordinary model with the weights of the workers' model; no strategy."""
         self._ordinary.set_weights(model.get_weights())
         return self._ordinary, None
+
+    def _rows(self, model: tf.keras.Model) -> Any:
+        """Features and label of a few rows."""
+        features, label = self._builder.evaluated.sample(2)
+        return keras3.taken(model, features), label
 
 
 def _follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
@@ -177,7 +195,7 @@ def _follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:
 def _placement(variables: list[tf.Variable]) -> list[str]:
     """Log lines: bytes that each server holds, and parts of split tables."""
     held: collections.Counter[str] = collections.Counter()
-    for variable in variables:
+    for variable in map(keras3.of_tensorflow, variables):
         count = variable.shape.num_elements() or 0  # None: what `adapt` has counted
         size = count * variable.dtype.size
         held[_server_of(variable)] += size
@@ -210,6 +228,7 @@ class AsyncHooks(Hooks):
       workers: Number of workers.
       ordinary: A copy of the model outside of any strategy, for evaluation.
       evaluation: Batches to evaluate on after each epoch.
+      evaluation_steps: Their number.
       pauses: Maps a step number to whether callbacks need the exact weights after that
         step, e.g. to save a checkpoint. If so, all scheduled steps end before the
         callbacks are called.
@@ -225,18 +244,19 @@ class AsyncHooks(Hooks):
         workers: int,
         ordinary: tf.keras.Model,
         evaluation: tf.data.Dataset,
+        evaluation_steps: int,
         pauses: Callable[[int], bool],
     ):
         super().__init__(callbacks, model, position, epochs)
         self._check_timing = (
             False  # or Keras warns of slow callbacks: it times our waiting
         )
-        strategy = model.distribute_strategy
+        strategy = tf.distribute.get_strategy()
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._under_way: collections.deque[tuple[int, Any]] = collections.deque()
         self._most = STEPS_AHEAD * workers
         self._ordinary = ordinary
-        self._evaluation = evaluation
+        self._evaluation, self._evaluation_steps = evaluation, evaluation_steps
         self._pauses = pauses
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -283,6 +303,9 @@ class AsyncHooks(Hooks):
             verbose=0,
             return_dict=True,
         )
+        if keras3.is_model(self._ordinary):
+            given = self, self._evaluation, self._evaluation_steps
+            evaluate = functools.partial(keras3_loop.evaluate, self._ordinary, *given)
         # In another thread, because this one is in the scope of the strategy.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             metrics = thread.submit(evaluate).result()

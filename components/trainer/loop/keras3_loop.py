@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3, keras3_replicas, optimizers
 from strategos.components.trainer.data.parts import rows_of
+from strategos.components.trainer.loop import update_lock
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
@@ -43,21 +44,39 @@ def fit(
       position: Position at which training starts; updated after each step.
       end_epoch: The epoch after the last one, counted from 0.
       feed: Returns the stream of batches from a given step on, which has no end.
-      evaluation: Batches to evaluate on after each epoch.
+      evaluation: Batches to evaluate on after each epoch; None under a strategy whose
+        workers do not take steps together: the hooks evaluate.
       evaluation_steps: Number of batches of `evaluation`.
       hooks: The callbacks.
     """
-    keras3.build(model, _first_rows(evaluation))
+    if evaluation is not None:
+        keras3.build(model, _first_rows(evaluation))
     keras3_replicas.share_variables(model)
-    loop = _Loop(model, context, position, hooks)
+    loop = _Loop(model, context, position, hooks, scheduled=evaluation is None)
     batches = iter(feed(position.step))
     while position.epoch < end_epoch and not model.stop_training:
         epoch = position.epoch
         logs = loop.train(batches)
-        measured = loop.evaluate(iter(evaluation), evaluation_steps or 0)
-        logs |= {f"val_{name}": value for name, value in measured.items()}
+        if evaluation is not None:
+            measured = loop.evaluate(iter(evaluation), evaluation_steps or 0)
+            logs |= {f"val_{name}": value for name, value in measured.items()}
         hooks.on_epoch_end(epoch, logs)
     optimizers.finalize(model)
+
+
+def evaluate(model: Any, hooks: Hooks, batches: Any, steps: int) -> Logs:
+    """Evaluates a model outside of any strategy.
+
+    Args:
+      model: A compiled Keras 3 model with its metrics, see `keras3.build`.
+      hooks: The callbacks.
+      batches: The batches of the evaluation split.
+      steps: Their number.
+
+    Returns:
+      The metrics.
+    """
+    return _evaluate(model, hooks, _Steps(model, _test_step(model)), batches, steps)
 
 
 def _first_rows(batches: Any) -> Any:
@@ -74,7 +93,13 @@ class _Loop:
     """Epochs of training and evaluation of one model."""
 
     def __init__(
-        self, model: Any, context: TrainingContext, position: Position, hooks: Hooks
+        self,
+        model: Any,
+        context: TrainingContext,
+        position: Position,
+        hooks: Hooks,
+        *,
+        scheduled: bool,
     ):
         self._model, self._position, self._hooks = model, position, hooks
         size, replicas = context.global_batch_size, context.replicas
@@ -85,10 +110,8 @@ class _Loop:
             with keras3_replicas.weighted(rows):
                 return model.train_step((features, labels))
 
-        def test(features: Any, labels: Any) -> Any:
-            return model.test_step((features, labels))
-
-        self._train, self._test = _Steps(model, train), _Steps(model, test)
+        self._train = _Scheduled(model) if scheduled else _Steps(model, train)
+        self._test = _Steps(model, _test_step(model))
 
     def train(self, batches: Iterator[Any]) -> Logs:
         """Takes the steps that are left in the epoch.
@@ -110,7 +133,7 @@ class _Loop:
             done += steps
             hooks.on_train_batch_end(done - 1, logs)
             if done == left or model.stop_training:
-                return logs
+                return self._train.resolved(logs)
 
     def evaluate(self, batches: Iterator[Any], left: int) -> Logs:
         """Evaluates on all batches.
@@ -122,17 +145,25 @@ class _Loop:
         Returns:
           The metrics.
         """
-        hooks, done = self._hooks, 0
-        hooks.on_test_begin()
-        self._model.reset_metrics()
-        logs: Logs = {}
-        while done < left:
-            hooks.on_test_batch_begin(done)
-            logs, steps = self._test(batches, left - done)
-            done += steps
-            hooks.on_test_batch_end(done - 1, logs)
-        hooks.on_test_end(logs)
-        return dict(logs)
+        return _evaluate(self._model, self._hooks, self._test, batches, left)
+
+
+def _test_step(model: Any) -> Callable[[Any, Any], Any]:
+    return lambda features, labels: model.test_step((features, labels))
+
+
+def _evaluate(model: Any, hooks: Hooks, test: _Steps, batches: Any, left: int) -> Logs:
+    batches, done = iter(batches), 0
+    hooks.on_test_begin()
+    model.reset_metrics()
+    logs: Logs = {}
+    while done < left:
+        hooks.on_test_batch_begin(done)
+        logs, steps = test(batches, left - done)
+        done += steps
+        hooks.on_test_batch_end(done - 1, logs)
+    hooks.on_test_end(logs)
+    return dict(logs)
 
 
 class _Steps:
@@ -152,7 +183,7 @@ class _Steps:
             run = tuple(map(tf.function, run))
         self._one, self._several = run
 
-    def __call__(self, batches: Iterator[Any], most: int) -> tuple[Logs, int]:
+    def __call__(self, batches: Iterator[Any], most: int) -> tuple[Any, int]:
         """Takes `model.steps_per_execution` steps, or fewer.
 
         Args:
@@ -166,6 +197,10 @@ class _Steps:
         if steps == 1:
             return dict(self._one(batches)), 1
         return dict(self._several(batches, tf.constant(steps))), steps
+
+    def resolved(self, logs: Any) -> Logs:
+        """The metrics, given what the last call returned."""
+        return logs
 
     def _run_several(self, batches: Iterator[Any], steps: tf.Tensor) -> Logs:
         def again(number: tf.Tensor) -> tf.Tensor:
@@ -185,3 +220,43 @@ class _Steps:
         logs = self._strategy.run(self._step, args=next(batches))
         local = self._strategy.experimental_local_results
         return {name: local(value)[0] for name, value in logs.items()}
+
+
+class _Scheduled(_Steps):
+    """Schedules training steps for workers that share variables on servers.
+
+    Keras 3 writes metrics as their old value plus an increment, as optimizers write
+    weights. So one worker at a time counts metrics and applies gradients; the gradients
+    are computed before.
+
+    Args:
+      model: The compiled model, with all its variables.
+    """
+
+    def __init__(self, model: Any):
+        locked = update_lock.lock_of(model.optimizer)
+
+        def train(features: Any, labels: Any) -> Logs:
+            gradients, measure = keras3.gradients_alone(model, features, labels)
+            with locked([each for each in gradients if each is not None]):
+                model.optimizer.apply(gradients, model.trainable_weights)
+                return measure()
+
+        super().__init__(model, train)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
+
+    def __call__(self, batches: Iterator[Any], most: int) -> tuple[Any, int]:
+        """Schedules steps; returns their future metrics, and their number."""
+        steps = min(int(self._model.steps_per_execution), most)
+        if steps == 1:
+            return self._coordinator.schedule(self._one, args=(batches,)), 1
+        several = batches, tf.constant(steps)
+        return self._coordinator.schedule(self._several, args=several), steps
+
+    def resolved(self, logs: Any) -> Logs:
+        """The metrics of all steps, once they have ended."""
+        self._coordinator.join()
+        return dict(self._model.get_metrics_result())
+
+    def _run_one(self, batches: Iterator[Any]) -> Logs:
+        return self._run(batches)  # measured under the lock

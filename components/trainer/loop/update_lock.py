@@ -10,8 +10,9 @@ because it assumes nothing about the update.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -49,29 +50,48 @@ def lock_updates(model: tf.keras.Model) -> None:
             _lock(part)
 
 
-def _lock(optimizer: tf.keras.optimizers.Optimizer) -> None:
-    device = optimizer.iterations.device
+def lock_of(
+    optimizer: Any,
+) -> Callable[[Sequence[Any]], contextlib.AbstractContextManager[None]]:
+    """A lock for updates of an optimizer and of what belongs to the same step.
+
+    Args:
+      optimizer: An optimizer of either Keras with its step counter.
+
+    Returns:
+      A function for a traced step. It takes the tensors that are computed before the
+      lock is taken, so that no worker waits for a backward pass, and returns a context
+      manager: one worker at a time runs the operations made in its `with` block.
+    """
+    device = keras3.of_tensorflow(optimizer.iterations).device
     with tf.device(device):
         mutex = tf.raw_ops.MutexV2(
             container="", shared_name=f"optimizer_update_{next(_numbers)}"
         )
-    apply_gradients = optimizer.apply_gradients
+
+    @contextlib.contextmanager
+    def locked(computed: Sequence[Any]) -> Iterator[None]:
+        graph = tf.compat.v1.get_default_graph()
+        with tf.control_dependencies(computed), tf.device(device):
+            lock = tf.raw_ops.MutexLock(mutex=mutex)
+        first = len(graph.get_operations())
+        with tf.control_dependencies([lock]):
+            yield
+        update = tf.group(*graph.get_operations()[first:])
+        with tf.control_dependencies([update]), tf.device(device):
+            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+
+    return locked
+
+
+def _lock(optimizer: tf.keras.optimizers.Optimizer) -> None:
+    locked, apply_gradients = lock_of(optimizer), optimizer.apply_gradients
 
     def apply_exclusively(
         grads_and_vars: Iterable[tuple[Any, tf.Variable]], *args: Any, **kwargs: Any
     ) -> Any:
         pairs = list(grads_and_vars)
-        graph = tf.compat.v1.get_default_graph()
-        # First the gradients, then the lock: no worker waits for a backward pass.
-        computed = [gradient for gradient, _ in pairs if gradient is not None]
-        with tf.control_dependencies(computed), tf.device(device):
-            lock = tf.raw_ops.MutexLock(mutex=mutex)
-        first = len(graph.get_operations())
-        with tf.control_dependencies([lock]):
-            result = apply_gradients(pairs, *args, **kwargs)
-        update = tf.group(*graph.get_operations()[first:])
-        with tf.control_dependencies([update]), tf.device(device):
-            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
-        return result
+        with locked([gradient for gradient, _ in pairs if gradient is not None]):
+            return apply_gradients(pairs, *args, **kwargs)
 
     optimizer.apply_gradients = apply_exclusively

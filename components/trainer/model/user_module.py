@@ -155,7 +155,7 @@ class UserModule:
         """
         keras3_limits.check(
             model,
-            self._spec.settings,
+            self._spec.distribution,
             distribution.num_replicas_in_sync,
             self._where,
             strategy=self._strategy,

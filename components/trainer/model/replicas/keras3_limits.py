@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import keras3
-from strategos.components.trainer.spec import Settings
 
+_SEVERAL = ("mirrored", "multi_worker_mirrored", "central_storage")
+_SERVERS = "parameter_server"
 _ELSEWHERE = "train with `trainer.distribution.strategy: one_device`, or build it with "
 _ELSEWHERE += "tf-keras (`import tf_keras as keras`)"
 
@@ -19,20 +20,20 @@ class Limit:
     """A feature that Keras 3 does not support on several replicas.
 
     Attributes:
-      applies: Returns whether a compiled model uses it, under the settings of the run.
+      applies: Returns whether a compiled model uses it, under `trainer.distribution`.
       what: The feature, for the message, e.g. "scales its loss (float16)".
       why: The behavior of Keras 3, e.g. "fails in the first step".
       remedy: A remedy besides `_ELSEWHERE`.
       loop: The only loop that it affects: Keras's `fit` or the user's `run_fn`.
-      under: The only strategy that it affects.
+      under: The strategies that it affects.
     """
 
-    applies: Callable[[Any, Settings], bool]
+    applies: Callable[[Any, Mapping[str, Any]], bool]
     what: str
     why: str
     remedy: str
     loop: Literal["fit", "run_fn"] | None = None
-    under: str = ""
+    under: Sequence[str] = _SEVERAL
 
 
 LIMITS = (
@@ -41,12 +42,14 @@ LIMITS = (
         "has an optimizer with `gradient_accumulation_steps`",
         "fails in the first step",
         "Remove the argument and choose a larger `trainer.batch_size`",
+        under=(*_SEVERAL, _SERVERS),
     ),
     Limit(
         lambda model, _: bool(_of_optimizer(model, "ema_overwrite_frequency")),
         "has an optimizer with `ema_overwrite_frequency`",
         "fails in the first step",
         "Remove the argument (the weights are averaged at the end of training)",
+        under=(*_SEVERAL, _SERVERS),
     ),
     Limit(
         lambda model, _: keras3.is_overridden(model, "train_step"),
@@ -74,7 +77,23 @@ LIMITS = (
         "scales its loss (mixed precision in float16)",
         "fails in the first step: it updates the scale in a condition",
         "Set `trainer.mixed_precision: bfloat16`",
-        under="central_storage",
+        under=("central_storage",),
+    ),
+    Limit(
+        lambda model, _: keras3.is_overridden(model, "train_step"),
+        "has a `train_step` of its own",
+        "needs a lock around the update, which the method does not take",
+        "Remove the method",
+        under=(_SERVERS,),
+    ),
+    Limit(
+        lambda _, distribution: bool(
+            (distribution.get(_SERVERS) or {}).get("variable_partitioner")
+        ),
+        "has variables split among the servers",
+        "knows no split variables",
+        "Remove `trainer.distribution.parameter_server.variable_partitioner`",
+        under=(_SERVERS,),
     ),
     Limit(
         lambda *_: True,
@@ -82,14 +101,14 @@ LIMITS = (
         "counts the old value of a metric once for each replica",
         "Use `trainer.distribution.strategy: mirrored`",
         loop="run_fn",
-        under="central_storage",
+        under=("central_storage",),
     ),
 )
 
 
 def check(
     model: Any,
-    settings: Settings,
+    distribution: Mapping[str, Any],
     replicas: int,
     where: str,
     *,
@@ -100,7 +119,7 @@ def check(
 
     Args:
       model: A compiled model of either Keras.
-      settings: The settings of the run.
+      distribution: `trainer.distribution`.
       replicas: Copies of the model that train together.
       where: Name of the function that made it, for the message: `FILE: build_model`.
       strategy: Name of the strategy.
@@ -109,13 +128,15 @@ def check(
     Raises:
       UserError: The model uses one of `LIMITS`.
     """
-    if replicas == 1 or not keras3.is_model(model):
+    is_alone = replicas == 1 and strategy != _SERVERS
+    if is_alone or not keras3.is_model(model):
         return
     loop = "run_fn" if own_loop else "fit"
     for limit in LIMITS:
-        concerns = limit.loop in (None, loop) and limit.under in ("", strategy)
-        if concerns and limit.applies(model, settings):
-            place = f"under {limit.under}" if limit.under else "on several replicas"
+        concerns = limit.loop in (None, loop) and strategy in limit.under
+        if concerns and limit.applies(model, distribution):
+            special = strategy == _SERVERS or len(limit.under) == 1
+            place = f"under {strategy}" if special else "on several replicas"
             raise UserError(
                 f"{where}: returned a Keras 3 model that {limit.what}: {place} "
                 f"Keras 3 {limit.why}. {limit.remedy}, {_ELSEWHERE}."

@@ -280,14 +280,13 @@ def test_a_model_gets_the_features_that_it_names(workload, spec_of):
     assert float(loss) == pytest.approx(facts["evaluation"]["loss"], abs=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["tpu", "parameter_server"])
-def test_other_strategies_are_rejected_with_the_remedy(alone, strategy):
+def test_a_tpu_is_rejected_with_the_remedy(alone):
     from strategos.components.trainer.run import session
 
     message = (
         r"keras3_model.py: `build_model`: returned a Keras 3 model .*does not train "
-        rf"under {strategy}, only under one_device, .*and central_storage. "
+        r"under tpu, only under one_device, .*and parameter_server. "
         r"Build it with tf-keras"
     )
     with pytest.raises(UserError, match=message):
-        session.untrained(alone[0], strategy, 2)
+        session.untrained(alone[0], "tpu", 2)

@@ -20,6 +20,7 @@ TWO = {
     "central_storage": {"strategy": "central_storage", "devices": 2},
 }
 GANG = "multi_worker_mirrored"
+SERVERS = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 2}
 
 # Sparse gradients, a penalty, moving averages, layers in a list, a clipped sum; 1,000
 # rows in batches of 111 leave one row for the last batch: one of two replicas has none.
@@ -132,6 +133,21 @@ def test_two_replicas_killed_and_resumed_train_as_one_device_undisturbed(
     assert facts["restarts"] == 1
     assert (facts["strategy"], facts["replicas"]) == (name, 2)
     assert facts["steps"] == undisturbed["steps"]
+    for metric, values in undisturbed["history"].items():
+        np.testing.assert_allclose(facts["history"][metric], values, atol=1e-5)
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
+
+
+def test_a_worker_with_servers_resumes_and_trains_as_one_device(
+    run, one_device, tmp_path
+):
+    mark = tmp_path / "killed"
+    facts, spec = run(SERVERS, mark=str(mark))
+    undisturbed, its_spec = one_device
+    assert mark.exists() and facts["strategy"] == "parameter_server"
+    assert (facts["restarts"], facts["steps"]) == (1, undisturbed["steps"])
     for metric, values in undisturbed["history"].items():
         np.testing.assert_allclose(facts["history"][metric], values, atol=1e-5)
     theirs = _weights(its_spec)

@@ -5,6 +5,8 @@ Losses look normal even if weights are damaged, so all tests here check weights.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -133,6 +135,49 @@ def build_model(context):
     return model
 """
 
+COUNTING_OF_KERAS_3 = """
+import keras
+
+class Counting(keras.optimizers.Optimizer):
+    def __init__(self):
+        super().__init__(learning_rate=1.0, name="counting")
+
+    def build(self, variables):
+        if not self.built:
+            super().build(variables)
+            self.slots = [
+                self.add_variable_from_reference(v, name="slot") for v in variables]
+
+    def update_step(self, gradient, variable, learning_rate):
+        slot = self.slots[self._get_variable_index(variable)]
+        for _ in range(32):
+            self.assign(slot, slot + 1 / 32)
+        self.assign(variable, slot + 0.0)
+
+class Steps(keras.metrics.Metric):
+    '''Counts steps, in 32 pairs of a read and a write.'''
+
+    def __init__(self):
+        super().__init__(name="loss_steps")
+        self.total = self.add_variable((), "zeros", name="total")
+
+    def update_state(self, y, p, sample_weight=None):
+        for _ in range(32):
+            self.total.assign(self.total + 1 / 32)
+
+    def result(self):
+        return self.total + 0.0
+
+def build_model(context):
+    inputs = {"hour": context.inputs(keras)["hour"]}
+    table = keras.layers.Embedding(24, 64, name="hours")(inputs["hour"])
+    hidden = keras.layers.Dense(8)(keras.layers.Flatten()(table))
+    output = keras.layers.Dense(1, "sigmoid", kernel_initializer="zeros")(hidden)
+    model = keras.Model(inputs, output)
+    model.compile(Counting(), "binary_crossentropy", metrics=[Steps()])
+    return model
+"""
+
 
 @pytest.fixture(scope="module")
 def trained(workload, spec_of, train_only):
@@ -141,6 +186,7 @@ def trained(workload, spec_of, train_only):
 
     workload.write_module("embedding", EMBEDDING)
     workload.write_module("counting", COUNTING)
+    workload.write_module("counting_of_keras_3", COUNTING_OF_KERAS_3)
     workload.write_module("towers", OPTIMIZERS)
 
     def train(module, distribution, epochs, seed=1, **hyperparameters):
@@ -162,7 +208,7 @@ def trained(workload, spec_of, train_only):
         weights = {
             short: reader.get_tensor(name)
             for short, name in names.items()
-            if short.endswith(("/embeddings", "/kernel", "/bias"))
+            if re.search("/_?(embeddings|kernel|bias)$", short)
         }
         losses = [history[x][-1] for x in history if x.startswith("loss_")]
         return weights, losses
@@ -189,6 +235,13 @@ def test_adam_of_two_workers_leaves_no_row_of_an_embedding_far_from_one_device(
 )
 def test_no_update_of_a_users_optimizer_is_lost_or_seen_in_part(trained, gang):
     for name, value in trained("counting", gang, epochs=4)[0].items():
+        assert value.min() == value.max() == 4 * STEPS, name
+
+
+def test_no_update_and_no_metric_of_keras_3_is_lost_or_seen_in_part(trained):
+    weights, steps = trained("counting_of_keras_3", TWO_WORKERS, epochs=4)
+    assert len(weights) == 5 and steps == [STEPS]
+    for name, value in weights.items():
         assert value.min() == value.max() == 4 * STEPS, name
 
 

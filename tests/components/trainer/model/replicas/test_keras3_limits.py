@@ -7,7 +7,6 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.model.replicas import keras3_limits
-from strategos.components.trainer.spec import Settings
 
 # Prints, for each model: the history on one device and on two replicas; what plain
 # Keras measures, on one device, of the second's weights after each epoch; the greatest
@@ -221,9 +220,9 @@ REJECTED = {
 }
 
 
-def _check(model, settings=None, replicas=2, **how):
+def _check(model, distribution=None, replicas=2, **how):
     how = {"strategy": "mirrored", "own_loop": False, **how}
-    keras3_limits.check(model, settings or Settings(), replicas, "model.py", **how)
+    keras3_limits.check(model, distribution or {}, replicas, "model.py", **how)
 
 
 @pytest.mark.parametrize("message", REJECTED)
@@ -237,7 +236,7 @@ def test_what_fails_on_several_replicas_is_rejected_with_the_remedy(message):
 
 
 def test_a_loop_of_the_users_own_needs_no_step_of_keras():
-    _check(_model(kind=OwnTrainStep), Settings(steps_per_execution=5), own_loop=True)
+    _check(_model(kind=OwnTrainStep), own_loop=True)
 
 
 def _scaling():
@@ -258,3 +257,21 @@ def test_what_fails_under_central_storage_is_rejected_there_only(message):
         _check(make(), strategy="central_storage", **how)
     assert "under central_storage Keras 3" in str(error.value)
     _check(make(), **how)
+
+
+SPLIT = {"parameter_server": {"variable_partitioner": {"kind": "min_size"}}}
+UNDER_PARAMETER_SERVERS = {
+    r"`train_step` of its own: .* lock": (lambda: _model(kind=OwnTrainStep), {}),
+    r"split among the servers": (_model, {"distribution": SPLIT}),
+    r"`gradient_accumulation_steps`: .* fails": (_accumulating, {}),
+    r"`ema_overwrite_frequency`: .* fails": (_overwriting, {}),
+}
+
+
+@pytest.mark.parametrize("message", UNDER_PARAMETER_SERVERS)
+def test_what_workers_of_parameter_servers_cannot_do_is_rejected(message):
+    make, how = UNDER_PARAMETER_SERVERS[message]
+    with pytest.raises(UserError, match=message) as error:
+        _check(make(), replicas=1, strategy="parameter_server", **how)
+    assert "under parameter_server Keras 3" in str(error.value)
+    _check(make(), replicas=1, strategy="one_device", **how)
