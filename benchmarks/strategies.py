@@ -219,10 +219,10 @@ class Bench:
     def __init__(self, folder: Path, rows: int, epochs: int):
         self._folder, self._epochs, self._rows = folder, epochs, rows
         self._speed = 0.0
-        self._workload = folder / "digits"
+        self.workload = folder / "digits"
         ignored = shutil.ignore_patterns("runs", "data", "serving", "__pycache__")
-        shutil.copytree(DIGITS, self._workload, ignore=ignored)
-        (self._workload / "bench.py").write_text(MODULE)
+        shutil.copytree(DIGITS, self.workload, ignore=ignored)
+        (self.workload / "bench.py").write_text(MODULE)
         images = {"train": _images(rows, 1), "eval": _images(rows // 6, 2)}
         _save_npz(folder / "mnist.npz", images)
         for split, (x, y) in images.items():
@@ -235,7 +235,7 @@ class Bench:
         arguments = [str(self._folder), str(self._epochs), str(BATCH)]
         done = subprocess.run(
             [sys.executable, "-c", PLAIN, *arguments, json.dumps(NETWORK)],
-            cwd=self._workload,
+            cwd=self.workload,
             env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
             capture_output=True,
             text=True,
@@ -267,7 +267,7 @@ class Bench:
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             notes, reported = Path(folder, "notes"), Path(folder, "events")
             spec = dataclasses.replace(
-                self._spec(folder),
+                self.spec(folder),
                 distribution=STRATEGIES[name],
                 epochs=epochs or self._epochs,
                 hyperparameters={
@@ -279,7 +279,7 @@ class Bench:
             every = Operation(checkpoint_every="10 steps" if kill_worker else "24h")
             events.open_sink(str(reported))
             started = time.time()
-            with _quiet():
+            with quiet():
                 facts = launch(spec, operation or every)
             wall = time.time() - started
             if name == "one_device":
@@ -304,7 +304,7 @@ class Bench:
         program = (sys.executable, "-m", "strategos.pipeline.cli")
         subprocess.run(
             [*program, "run", "pipeline.yaml", *options, "--set", "run.root=runs"],
-            cwd=self._workload,
+            cwd=self.workload,
             env={
                 **os.environ,
                 "MNIST": str(self._folder / "mnist.npz"),
@@ -314,15 +314,16 @@ class Bench:
             stdout=subprocess.DEVNULL,
         )
 
-    def _spec(self, folder: str) -> WorkerSpec:
-        root = self._workload / "runs" / "digits"
+    def spec(self, folder: str) -> WorkerSpec:
+        """A training with its outputs in `folder`."""
+        root = self.workload / "runs" / "digits"
 
         def files(pattern: str) -> tuple[str, ...]:
             return tuple(sorted(map(str, root.glob(pattern))))
 
         examples = "Transform/transformed_examples/*/Split-{}/*"
         return WorkerSpec(
-            folder=str(self._workload),
+            folder=str(self.workload),
             module="bench",
             label="label",
             train_files=files(examples.format("train")),
@@ -373,7 +374,7 @@ def _save_npz(path: Path, images: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Discards standard error, where the workers log."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nothing:
