@@ -21,7 +21,7 @@ from strategos.components.trainer.distribution.environment import ClusterSpec, T
 from strategos.components.trainer.gang import loopback
 from strategos.components.trainer.gang.heartbeat import Reporter
 from strategos.components.trainer.gang.members import (
-    Checkpoints,
+    CheckpointCount,
     Members,
     recorded,
     returning,
@@ -74,7 +74,10 @@ def run(
     """
     names = tuple(task.name for task in tasks)
     members = Members(names, limits.min_workers or len(names))
-    restarts, checkpoints = Restarts(limits.max_restarts, members), Checkpoints(newest)
+    restarts, checkpoints = (
+        Restarts(limits.max_restarts, members),
+        CheckpointCount(newest),
+    )
     sizes: list[int] = []
 
     def look(done: bool) -> None:

@@ -93,7 +93,7 @@ class Members:
         )
 
 
-class Checkpoints:
+class CheckpointCount:
     """Counts the checkpoints of a training from outside of its processes.
 
     Args:

@@ -10,7 +10,7 @@ from strategos.components.trainer.distribution.environment import (
     ClusterSpec,
     Task,
 )
-from strategos.components.trainer.gang.members import Checkpoints, Members, recorded
+from strategos.components.trainer.gang.members import CheckpointCount, Members, recorded
 from strategos.components.trainer.gang.restarts import Restarts
 from strategos.components.trainer.operation import Operation
 
@@ -41,7 +41,7 @@ class Roster:
         newest: Callable[[], int],
     ):
         self._operation, self._restarts = operation, restarts
-        self._is_here, self._checkpoints = is_here, Checkpoints(newest)
+        self._is_here, self._checkpoints = is_here, CheckpointCount(newest)
         self._sizes: list[int] = []
         self.cluster = ClusterSpec()
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategos.components.trainer.gang.members import Checkpoints, Members, recorded
+from strategos.components.trainer.gang.members import CheckpointCount, Members, recorded
 
 NAMES = ("chief-0", "worker-0", "worker-1")
 ALL = Members(NAMES, least=2)
@@ -65,7 +65,7 @@ def test_a_gang_is_never_smaller_than_min_workers(failures, least):
 
 def test_checkpoints_are_counted_from_outside():
     steps, clock = iter([7, 7, 14, 14, 28]), itertools.count(0, 2)
-    seen = Checkpoints(lambda: next(steps), lambda: next(clock))
+    seen = CheckpointCount(lambda: next(steps), lambda: next(clock))
     seen.begin()
     assert [seen.new() for _ in range(4)] == [0, 1, 1, 2]
     assert seen.step == 28

@@ -219,5 +219,7 @@ def test_plain_keras_that_compiles_again_for_each_phase_gives_the_same_curve(run
 
 def test_a_loop_of_the_users_own_is_rejected_before_the_first_step(run, workload):
     workload.write_module("phases_loop", f"{MODEL}\ndef run_fn(context):\n    pass\n")
-    with pytest.raises(UserError, match="phases_loop.py: `run_fn` decides itself which"):
+    with pytest.raises(
+        UserError, match="phases_loop.py: `run_fn` decides itself which"
+    ):
         run(ONE_DEVICE, module="phases_loop")
