@@ -127,9 +127,8 @@ class ModelBuilder:
             gc.collect()  # its variables may fill half of a GPU
             free_names()
             model, outputs = self._built()
-        if not keras3.is_model(model):  # its own dropout has its state in variables
-            first = phase_starts[-1] * self.context.steps_per_epoch
-            self.context.training_step.follow(model, first)
+        first = phase_starts[-1] * self.context.steps_per_epoch
+        self.context.training_step.follow(model, first)
         configure_step(model, self._spec.settings)
         if parts := self._spec.settings.accumulate_steps:
             micro_batches.accumulate(model, self.context, parts)

@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.model.dropout import Dropout, TrainingStep, place
+from strategos.components.trainer.model import dropout
+from strategos.components.trainer.model.dropout import TrainingStep, place
 from strategos.components.trainer.model.tables import embedding
 from strategos.components.transformed import graph
 from strategos.components.transformed.feature_ids import FeatureIds
@@ -133,21 +134,28 @@ class TrainingContext:
         is_last = step % self.steps_per_epoch == self.steps_per_epoch - 1
         return tf.where(is_last, tf.cast(rest, tf.int64), self.global_batch_size)
 
-    def dropout(self, rate: float, seed: int = 0) -> tf.keras.layers.Layer:
-        """A dropout layer with masks that survive a resume, see `dropout.Dropout`.
+    def dropout(
+        self, rate: float, seed: int = 0, *, keras: Any = None
+    ) -> tf.keras.layers.Layer:
+        """A dropout layer with masks that survive a resume, see `dropout.layer`.
 
         Args:
           rate: Fraction of the values to drop, in [0, 1).
           seed: Seed of the layer; must differ between the dropout layers of a model.
+          keras: The Keras package of the layer, as for `inputs`.
         """
-        seed = self.seed * 1_000_003 + seed
-        step, rows_of = self.training_step, self.rows_of_step
-        return Dropout(rate, seed=seed, step=step, rows_of=rows_of)
+        return dropout.layer(
+            keras or tf.keras,
+            rate,
+            seed=self.seed * 1_000_003 + seed,
+            step=self.training_step,
+            rows_of=self.rows_of_step,
+        )
 
     def row_seeds(self, inputs: tf.Tensor, seed: int = 0) -> tf.Tensor:
         """A seed for each row of a batch, for TensorFlow's stateless random operations.
 
-        For augmentation in a layer of a tf-keras model, in training: the seeds depend
+        For augmentation in a layer of a model, in training: the seeds depend
         on `trainer.seed`, the step and the number of the row in the global batch, so
         that each picture is altered in the same way on any number of devices and after
         a resume.

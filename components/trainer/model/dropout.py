@@ -1,20 +1,22 @@
-"""A dropout layer that keeps a resumed training bit-exact."""
+"""A dropout layer, for either Keras, that keeps a resumed training bit-exact."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-import tf_keras
+
+from strategos.components.trainer.compat import keras3
 
 _NOT_ROWS = (
     "The first axis of the input of `context.dropout` must be the batch, or have "
     "as many entries for each of its rows: otherwise replicas cannot find their parts "
-    "of the mask. Use `tf.keras.layers.Dropout` there."
+    "of the mask. Use Keras's own `Dropout` there."
 )
 
 
@@ -63,7 +65,7 @@ class TrainingStep:
         """Takes the step from the optimizer of a model.
 
         Args:
-          model: The compiled tf-keras model that trains.
+          model: The compiled model that trains, of either Keras.
           first: Steps of earlier phases, which had optimizers of their own.
         """
         self._model, self._first = model, first
@@ -72,17 +74,21 @@ class TrainingStep:
         """Number of updates since the start of training, int64 scalar; 0 at first."""
         if self._model is None:
             return tf.constant(0, tf.int64)
-        return tf.cast(self._model.optimizer.iterations, tf.int64) + self._first
+        optimizer = self._model.optimizer
+        if keras3.is_model(self._model):  # around it, float16 counts more than updates
+            optimizer = keras3.unscaled(optimizer)
+        updates = keras3.of_tensorflow(optimizer.iterations)
+        return tf.cast(updates, tf.int64) + self._first
 
 
-class Dropout(tf_keras.layers.Layer):
-    """Dropout with a mask computed from seed, step and row.
+def layer(keras: Any, rate: float, **masks: Any) -> Any:
+    """A dropout layer of a Keras package with masks from seed, step and row.
 
-    Keras's Dropout keeps its random state in an operation that no checkpoint stores:
-    resumed training draws other masks, and two replicas draw other masks than one
-    device. Here the mask of a global batch is drawn from (seed, optimizer step), and
-    each replica uses its own rows of the mask. So masks are equal after a resume and
-    under every synchronous strategy. Made by `TrainingContext.dropout`.
+    Keras's Dropout draws other masks on two replicas than on one device, and that of
+    tf-keras keeps its random state in an operation that no checkpoint stores. Here the
+    mask of a global batch is drawn from (seed, optimizer step), and each replica uses
+    its own rows of the mask. So masks are equal after a resume and under every
+    synchronous strategy. Made by `TrainingContext.dropout`.
 
     A step is an update of the optimizer, one for each batch; the micro-batches of
     `trainer.accumulate_steps` use their rows of the same mask. A model whose own step
@@ -94,56 +100,67 @@ class Dropout(tf_keras.layers.Layer):
     `tf.reshape(x, [-1, d])`.
 
     Args:
+      keras: The package: `keras` or `tf_keras`.
+      rate: Fraction of the values to drop, in [0, 1).
+      **masks: Arguments of `Masks`.
+
+    Raises:
+      ValueError: `rate` is outside of [0, 1).
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
+    return _kind(keras.layers.Layer)(Masks(rate, **masks))
+
+
+def is_ours(layer: Any) -> bool:
+    """Whether a layer was made by `layer`."""
+    return isinstance(getattr(layer, "masks", None), Masks)
+
+
+@functools.cache  # a model names its layers by their class
+def _kind(base: type) -> type:
+    class Dropout(base):
+        def __init__(self, masks: Masks):
+            super().__init__()
+            self.masks = masks
+
+        def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+            if not tf.is_tensor(inputs):
+                raise TypeError(f"expected a tensor. Received: inputs={inputs}")
+            return self.masks(inputs) if training and self.masks.rate else inputs
+
+    Dropout.__qualname__ = Dropout.__name__  # in messages
+    return Dropout
+
+
+@dataclasses.dataclass(frozen=True)
+class Masks:
+    """What a dropout layer drops in training.
+
+    Attributes:
       rate: Fraction of the values to drop, in [0, 1).
       seed: Seed of the masks; different for each layer of a model.
       step: The current step; for a micro-batch, its place in the replica's batch.
       rows_of: Returns the rows of the global batch of a step; int64 scalar to int64
         scalar.
-
-    Raises:
-      ValueError: `rate` is outside of [0, 1).
     """
 
-    def __init__(
-        self,
-        rate: float,
-        *,
-        seed: int,
-        step: TrainingStep,
-        rows_of: Callable[[tf.Tensor], tf.Tensor],
-        **kwargs: Any,
-    ):
-        super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")
-        self._rate = rate
-        self._seed = seed
-        self._rows_of = rows_of
-        self._step = step
+    rate: float
+    seed: int
+    step: TrainingStep
+    rows_of: Callable[[tf.Tensor], tf.Tensor]
 
-    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Drops values in training; otherwise returns `inputs` unchanged.
-
-        Args:
-          inputs: `[rows, …]`, any floating dtype.
-          training: Whether to drop values.
-
-        Raises:
-          TypeError: `inputs` is a symbolic tensor of Keras 3.
-        """
-        if not tf.is_tensor(inputs):
-            raise TypeError(f"expected a tensor. Received: inputs={inputs}")
-        if not training or self._rate == 0:
-            return inputs
-        step = self._step()
+    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Drops values of `inputs`, `[rows, …]`, and scales the others."""
+        step = self.step()
         rows = tf.shape(inputs, tf.int64)[0]
-        first, in_all = place(rows, lambda: self._rows_of(step), self._step.micro_batch)
+        first, in_all = place(rows, lambda: self.rows_of(step), self.step.micro_batch)
         drawn = tf.random.stateless_uniform(
             tf.concat([[in_all], tf.shape(inputs, tf.int64)[1:]], 0),
-            seed=tf.stack([tf.constant(self._seed, tf.int64), step]),
+            seed=tf.stack([tf.constant(self.seed, tf.int64), step]),
         )
-        kept = drawn[first : first + rows] >= self._rate
-        return tf.where(kept, inputs / (1 - self._rate), tf.zeros_like(inputs))
+        kept = drawn[first : first + rows] >= self.rate
+        return tf.where(kept, inputs / (1 - self.rate), tf.zeros_like(inputs))
 
 
 def place(

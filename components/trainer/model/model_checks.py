@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3, tracing
-from strategos.components.trainer.model import effects
-from strategos.components.trainer.model.dropout import Dropout
+from strategos.components.trainer.model import dropout, effects
 from strategos.components.trainer.model.known_losses import Loss, known_loss
 from strategos.components.trainer.model.label_checks import LabelChecker
 from strategos.components.trainer.model.replicas import local_values
@@ -84,7 +83,9 @@ class ModelChecker:
     def mixed(self, layer: Any) -> UserError:
         """The error of a Keras 3 model with a layer of tf-keras."""
         kind = type(layer)
-        ours = "`context.dropout` makes it. " if isinstance(layer, Dropout) else ""
+        ours = ""
+        if dropout.is_ours(layer):
+            ours = "`context.dropout(…, keras=keras)` makes one of Keras 3. "
         return self._refusal(
             f"uses a layer of tf-keras, `{layer.name}` ({kind.__module__}."
             f"{kind.__qualname__}), in a Keras 3 model, which would not train its "

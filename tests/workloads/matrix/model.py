@@ -77,7 +77,7 @@ def normalization(keras, kind):
 def dropout(context, keras, kind):
     return {
         "none": lambda: keras.layers.Identity(),
-        "dropout": lambda: context.dropout(0.3, seed=1),
+        "dropout": lambda: context.dropout(0.3, seed=1, keras=keras),
         "dropout_in_build": lambda: InBuild(lambda: context.dropout(0.3, seed=1)),
         "stock_dropout": lambda: keras.layers.Dropout(0.3, seed=1),
     }[kind]()

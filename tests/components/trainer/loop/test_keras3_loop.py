@@ -47,6 +47,7 @@ def build_model(context):
     parts = [keras.layers.Flatten()(vectors), inputs["distance"],
              keras.layers.Rescaling(1 / 24)(inputs["hour"])]
     hidden = Tower()(keras.layers.Concatenate()(parts))
+    hidden = context.dropout(0.2, seed=1, keras=keras)(hidden)
     rate = context.hyperparameters.get("dropout")
     if rate:
         hidden = keras.layers.Dropout(rate)(hidden)

@@ -53,7 +53,6 @@ _OF_KERAS_2 = {
     ("inputs", "ragged"),
     ("normalization", "sync_batch_norm"),
     ("normalization", "batch_norm_in_build"),
-    ("dropout", "dropout"),
     ("dropout", "dropout_in_build"),
     ("loss", "none"),
 }
