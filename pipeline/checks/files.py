@@ -39,6 +39,7 @@ _NOT_FOR_STOCK = (
     "jit_compile",
     "steps_per_execution",
     "cache_limit",
+    "bucket_by",
     "warm_start",
 )
 """Keys of `trainer` without effect on a module that is written for TFX's Trainer."""

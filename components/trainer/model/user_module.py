@@ -44,6 +44,14 @@ _OF_FIT = {
         "has no effect on the steps of `run_fn`",
         "Remove it, and add up the gradients in `run_fn`.",
     ),
+    "jit_compile": (
+        "has no effect on the steps of `run_fn`",
+        "Remove it, and trace them by `tf.function(jit_compile=True)`.",
+    ),
+    "steps_per_execution": (
+        "has no effect on the steps of `run_fn`",
+        "Remove it, and take several steps in one `tf.function`.",
+    ),
     "optimizer.ema": (
         "`fit` sets the averages when training ends, but `run_fn` trains",
         "Remove it. In `build_model`, give the optimizer `use_ema=True`; at the end of "

@@ -8,6 +8,7 @@ import pytest
 
 from strategos.pipeline.checks import files
 from strategos.pipeline.config.loading import load
+from strategos.pipeline.config.trainer import Trainer
 
 
 def found(path: Path, *sets: str) -> list:
@@ -124,6 +125,7 @@ def test_parameter_servers_take_no_loop_of_its_own(write, workload):
         ("jit_compile=true", "jit_compile"),
         ("steps_per_execution=4", "steps_per_execution"),
         ("cache_limit=2GB", "cache_limit"),
+        ("bucket_by=distance", "bucket_by"),
         ("warm_start=latest", "warm_start"),
     ],
 )
@@ -137,6 +139,16 @@ def test_what_a_module_for_tfx_does_by_itself_is_no_setting(
     problem = only(workload, f"trainer.{setting}")
     assert problem.key == f"trainer.{key}"
     assert "has no effect on `model`" in str(problem)
+
+
+def test_each_setting_of_the_trainer_reaches_a_module_for_tfx_or_is_rejected():
+    reach = {
+        *("module", "files", "batch_size", "epochs", "seed", "deterministic", "keras"),
+        *("hyperparameters", "distribution", "debug"),
+    }
+    with_warm_start = {"fresh_every", "compare_fresh"}
+    known = reach | with_warm_start | {*files._NOT_FOR_STOCK}
+    assert {*Trainer.model_fields} == known
 
 
 def test_settings_for_a_preprocessing_fn_that_takes_none_are_rejected(write, workload):

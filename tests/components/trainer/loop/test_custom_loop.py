@@ -246,6 +246,8 @@ def test_a_custom_loop_is_rejected_under_asynchronous_training(train, monkeypatc
         ({"accumulate_steps": 2}, "accumulate_steps: .* the steps of `run_fn`"),
         ({"optimizer": {"ema": 0.9}}, r"optimizer\.ema: .*`fit` sets the averages"),
         ({"phases": ({"name": "a", "epochs": 1},)}, "phases: .* which layers train"),
+        ({"jit_compile": True}, "jit_compile: .* no effect on the steps"),
+        ({"steps_per_execution": 2}, "execution: .* no effect on the steps"),
     ],
 )
 def test_settings_that_only_fit_follows_are_rejected_for_an_own_loop(
