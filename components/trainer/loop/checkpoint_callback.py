@@ -85,6 +85,7 @@ class Keeper(TensorCallback):
         self._structure = structure.of(model)
         self._variables = saved_weights.shapes(model)
         self._found = checkpoint
+        self._adapt_to_interruptions(checkpoint)
         if checkpoint is None:
             return
         differing = saved_weights.differences(
@@ -101,11 +102,21 @@ class Keeper(TensorCallback):
         self._restore_part(model, "model")
         self._position.step = self._next_look = checkpoint.step
         _set_random_state(checkpoint.state["random"])
-        self._experience = Experience.resumed(checkpoint.state.get("experience", {}))
-        self._cadence = self._cadence.after(self._experience)
         logging.info("resuming at step %d from %s", checkpoint.step, checkpoint.place)
         if self._store.is_chief:
             events.emit("note", message=f"resuming at step {checkpoint.step:,}")
+
+    def _adapt_to_interruptions(self, checkpoint: Found | None) -> None:
+        """Also to those since the last checkpoint, which none of them has stored.
+
+        The chief alone knows of these: all workers save when it does.
+        """
+        times = int(checkpoint is not None)
+        if self._cadence.adapts and self._store.is_chief:
+            times += self._store.count_begun(checkpoint.step if checkpoint else 0)
+        stored = checkpoint.state.get("experience", {}) if checkpoint else {}
+        self._experience = Experience.interrupted(stored, times)
+        self._cadence = self._cadence.after(self._experience)
 
     def _restore_part(self, part: Any, name: str) -> None:
         checkpoint = required(self._found)

@@ -21,7 +21,7 @@ class Experience:
 
     Attributes:
       seconds: Seconds of all attempts, each up to its last checkpoint.
-      interruptions: Times that training resumed from a checkpoint.
+      interruptions: Attempts that ended early.
       save_seconds: Seconds that the last checkpoint took; at first an assumption.
     """
 
@@ -30,15 +30,17 @@ class Experience:
     save_seconds: float = _FIRST_SAVE_SECONDS
 
     @classmethod
-    def resumed(cls, stored: Mapping[str, Any]) -> Experience:
-        """The experience of an attempt that resumes from a checkpoint.
+    def interrupted(cls, stored: Mapping[str, Any], times: int) -> Experience:
+        """The experience of an attempt that follows others.
 
         Args:
-          stored: `dataclasses.asdict` of the experience in the checkpoint; empty in a
-            checkpoint of an earlier version.
+          stored: `dataclasses.asdict` of the experience in the checkpoint from which it
+            resumes; empty without one, and in one of an earlier version.
+          times: Attempts that were interrupted since that checkpoint.
         """
         before = cls(**stored)
-        return dataclasses.replace(before, interruptions=before.interruptions + 1)
+        interruptions = before.interruptions + times
+        return dataclasses.replace(before, interruptions=interruptions)
 
     def interval(self) -> float:
         """The seconds between checkpoints that lose the least time.
@@ -47,7 +49,8 @@ class Experience:
         approximation to the optimum checkpoint interval", 1974: checkpoints that are
         written and steps that are repeated then cost the same. Before the first
         interruption, failures are expected once an hour, or more rarely if the training
-        has been running for longer than that.
+        has been running for longer than that. 0 after one before the first checkpoint:
+        the next attempt saves at once, and then learns from its own time.
         """
         between = max(self.seconds, 0.0 if self.interruptions else _UNDISTURBED_SECONDS)
         between /= max(self.interruptions, 1)

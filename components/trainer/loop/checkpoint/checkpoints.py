@@ -29,6 +29,7 @@ from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
 
 _ARRAYS = "arrays.npz"
+_BEGUN = "begun.json"
 _NAME = re.compile(r"step-(\d{10})/?")
 _FULL = ("No space left", "Disk quota exceeded", "RESOURCE_EXHAUSTED")
 
@@ -141,6 +142,22 @@ class Checkpoints:
         with gfile.GFile(f"{path}/{_ARRAYS}", "rb") as file:
             arrays = dict(np.load(io.BytesIO(file.read())))
         return Found(self._path(step), path, step, state, arrays)
+
+    def count_begun(self, step: int) -> int:
+        """Counts an attempt, for as long as others begin at the same step.
+
+        Args:
+          step: Step at which the attempt begins; 0 without a checkpoint.
+
+        Returns:
+          Number of attempts that have begun there before, since the last checkpoint.
+        """
+        path, before = f"{self._folder}/{_BEGUN}", 0
+        with contextlib.suppress(FileNotFoundError):
+            begun = json.loads(storage.read(path))
+            before = begun["times"] if begun["step"] == step else 0
+        storage.write(path, json.dumps({"step": step, "times": before + 1}))
+        return before
 
     def _path(self, step: int) -> str:
         return f"{self._folder}/step-{step:010d}"

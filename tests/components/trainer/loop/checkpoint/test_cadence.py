@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategos.components.trainer.loop.checkpoint.cadence import Cadence, Experience
+from strategos.components.trainer.operation import Operation
 
 
 @pytest.mark.parametrize(
@@ -48,9 +50,47 @@ def test_the_interval_is_chosen_from_saves_and_interruptions():
 
 def test_a_resumed_training_remembers_its_interruptions():
     before = Experience(seconds=90, interruptions=2, save_seconds=0.2)
-    resumed = Experience.resumed(dataclasses.asdict(before))
+    resumed = Experience.interrupted(dataclasses.asdict(before), 1)
     assert resumed == dataclasses.replace(before, interruptions=3)
-    assert Experience.resumed({}).interruptions == 1  # of an earlier version
+    assert Experience.interrupted({}, 1).interruptions == 1  # of an earlier version
+
+
+MODULE = """
+import os, signal
+import tensorflow as tf
+
+def build_model(context):
+    features = context.inputs()
+    model = tf.keras.Model(features, tf.keras.layers.Dense(1)(features["distance"]))
+    model.compile("sgd", "mse")
+    return model
+
+class Killed(tf.keras.callbacks.Callback):
+    steps = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        marks = os.environ["MARKS"]
+        if self.steps == 8 and len(os.listdir(marks)) < 4:
+            open(f"{marks}/{os.getpid()}", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def callbacks(context):
+    return [Killed()]
+"""
+
+
+def test_a_training_that_is_killed_before_its_interval_is_over_saves_sooner(
+    workload, make_spec, train_only, tmp_path, capfd
+):
+    workload.write_module("killed_early", MODULE)
+    spec = make_spec(module="killed_early", batch_size=10, epochs=1)
+    operation = Operation(checkpoint_every="auto", max_restarts=2)
+    facts = train_only(spec, operation, MARKS=str(tmp_path))
+    assert (facts["restarts"], len(list(tmp_path.iterdir()))) == (4, 4)
+    resumed = re.findall(r"resuming at step (\d+)", capfd.readouterr().err)
+    steps = list(map(int, resumed))
+    # Nothing was saved before the first kill; since then each attempt got further.
+    assert len(steps) == 3 and steps == sorted({*steps}) and steps[0] > 0
 
 
 def _lost(interval, save, between, generator):
