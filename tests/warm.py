@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import fork_server, fork_serving, processes, worker_process
+from strategos.components.trainer.compat import autograph
 
 _PR_SET_NAME = 15
 _CLI = "strategos.pipeline.cli"
@@ -288,6 +289,8 @@ def _main(module: str, arguments: Sequence[str]) -> None:
         processes.start = _cold  # its tests say what starts warm
         exec(arguments[-1], {})
     elif module.endswith(".py"):
+        if "tensorflow" in sys.modules:  # traced as fast as in processes that train
+            autograph.convert_user_code_only()
         sys.argv = [module, *arguments]
         runpy.run_path(module, run_name="__main__")
     else:
