@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 STRATEGY = "mirrored_3"
+
+pytestmark = pytest.mark.matrix  # all of them: `make test` has a cell of mirrored_2
 
 
 def test_training_equals_plain_keras(cell, as_plain_keras):

@@ -24,9 +24,7 @@ SERVER = {"strategy": "parameter_server", "workers": 1, "parameter_servers": 1}
 EPOCHS = 4
 
 
-@pytest.fixture(
-    scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.faults)]
-)
+@pytest.fixture(scope="module", params=["s3", "gs"])
 def object_store(request):
     return request.param
 
@@ -96,6 +94,7 @@ def assert_same(spec, facts, other, expected):
 
 
 @pytest.mark.cold
+@pytest.mark.faults
 def test_killed_task_and_lost_pod_change_nothing(
     pods, launcher, training, stored, tmp_path
 ):
