@@ -181,7 +181,7 @@ def test_correct_models_are_published(spec_of_model, train, case):
 
 def test_the_epoch_that_the_weights_are_from_is_recorded(spec_of_model, train):
     callbacks = {"best_checkpoint": {"monitor": "val_loss", "mode": "max"}}
-    spec = spec_of_model("restored", epochs=4, settings=Settings(callbacks))
+    spec = spec_of_model("restored", epochs=4, settings=Settings(callbacks=callbacks))
     facts = train(spec)
     values = facts["history"]["val_loss"]
     epoch = int(np.argmax(values)) + 1
