@@ -34,7 +34,7 @@ run: setup  ## Run the flights pipeline on the whole year.
 test: setup  ## Run the tests (TESTS=tests/components for some of them).
 	@.venv/bin/pytest $(PARALLEL) $(TESTS)
 
-test-matrix: setup  ## Train each pair of features beside plain Keras (ten minutes).
+test-matrix: setup  ## Train each pair of features beside plain Keras (10 to 40 minutes).
 	@.venv/bin/pytest $(PARALLEL) -m matrix -rs $(TESTS)
 
 test-faults: setup  ## Run the tests that kill, freeze and starve processes.
