@@ -203,7 +203,8 @@ class Trained:
                 optimizers.let_replicas_set_rate(model)  # or a schedule fails
             # Masks depend on how often tf-keras traces the step.
             same = cell["dropout"] == "stock_dropout" and cell["keras"] == 2
-            automatic = 2 if cell["strategy"] == "one_device" else 1
+            chosen = cell["strategy"] == "one_device" and cell["step"] == "stock"
+            automatic = 2 if chosen else 1
             model.steps_per_execution = (cell["executions"] or automatic) if same else 1
             model.distribute_reduction_method = (
                 "first"  # or metrics of workers are summed

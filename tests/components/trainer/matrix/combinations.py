@@ -156,6 +156,16 @@ def is_possible(cell: Cell) -> bool:
     return cell.get("keras") != 3 or _OF_KERAS_2.isdisjoint(cell.items())
 
 
+def plain_is_right(cell: Cell) -> bool:
+    """Whether plain Keras measures what is right in a cell that it trains.
+
+    The mean of two replicas' means, one of them of no rows, is not that of the rows.
+    """
+    of_replicas = REPLICAS[cell["strategy"]] > 1 and cell["dropout"] == "stock_dropout"
+    means = cell["loss"] == "own_mean" and cell["batch"] != "even"
+    return not (of_replicas and means) or drops_last_batch(cell)
+
+
 def _fit_measures(cell: Cell) -> bool:
     """Whether Keras 3's own `fit` shows what is right on several replicas."""
     if (cell.get("precision"), cell.get("loss")) == ("float16", "sum"):

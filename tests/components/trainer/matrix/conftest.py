@@ -154,6 +154,9 @@ def as_plain_keras(trained):
         assert "history" in found, found.get("failed") or found
         relative, absolute, apart = TOLERANCES[cell["precision"]]
         assert found["drops"] == MATRIX["drops_last_batch"](cell)
+        if not MATRIX["plain_is_right"](cell):
+            assert np.isfinite(list(found["history"].values())).all()
+            return
         history, expected = found["history"], found["expected"]
         if MATRIX["REPLICAS"][cell["strategy"]] > 1:
             # Plain Keras sums it, or has that of one replica.
