@@ -93,8 +93,8 @@ def share_variables(model: Any) -> None:
             variable._value = _parts(shared)
         elif shared.aggregation == tf.VariableAggregation.NONE:
             kind = tf.VariableAggregation
-            whole = shared.dtype.is_floating
-            shared._aggregation = kind.MEAN if whole else kind.ONLY_FIRST_REPLICA
+            is_mean = shared.dtype.is_floating
+            shared._aggregation = kind.MEAN if is_mean else kind.ONLY_FIRST_REPLICA
 
 
 def _parts(total: ps_values.AggregatingVariable) -> values.SyncOnReadVariable:

@@ -74,10 +74,8 @@ def run(
     """
     names = tuple(task.name for task in tasks)
     members = Members(names, limits.min_workers or len(names))
-    restarts, checkpoints = (
-        Restarts(limits.max_restarts, members),
-        CheckpointCount(newest),
-    )
+    restarts = Restarts(limits.max_restarts, members)
+    checkpoints = CheckpointCount(newest)
     sizes: list[int] = []
 
     def look(done: bool) -> None:
