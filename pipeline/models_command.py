@@ -101,7 +101,7 @@ def predict(arguments: argparse.Namespace) -> int:
     if rows is None and sys.stdin.isatty():
         raise BadInputError(
             "no rows to predict",
-            remedy="Name a CSV or Parquet file, or pipe one to standard input.",
+            remedy="Name a file of rows, or pipe one to standard input.",
         )
     rows = rows or prediction.STDIN
     if rows != prediction.STDIN and (not Path(rows).exists() or Path(rows).is_dir()):

@@ -16,9 +16,16 @@ from typing import IO, cast
 
 from strategos.components.errors import UserError
 from strategos.components.files import storage
+from strategos.components.files.filesystems import is_remote
 
 PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
+
+ORC = b"ORC"
+"""First bytes of an ORC file."""
+
+AVRO = b"Obj\x01"
+"""First bytes of an Avro container file."""
 
 _HEAD = 4096
 _GZIP = b"\x1f\x8b"
@@ -29,8 +36,8 @@ _BINARY = {
     b"\xfd7zXZ": ("compressed by xz", "Unpack it"),
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", "Unpack it"),
     b"SQLite format 3": ("an SQLite database", "Export the table as CSV"),
-    b"Obj\x01": ("an Avro file", "Convert it to Parquet"),
-    b"ORC": ("an ORC file", "Convert it to Parquet"),
+    AVRO: ("an Avro file", "Let its name end in .avro"),
+    ORC: ("an ORC file", "Let its name end in .orc"),
     b"ARROW1": ("an Arrow file", "Convert it to Parquet"),
 }
 _TEXT = (  # in lower case, without white space before it
@@ -99,9 +106,42 @@ def identify(head: bytes) -> tuple[str, str] | None:
 
 def suffix(head: bytes) -> str:
     """The suffix that the name of a file of rows should have, by its first bytes."""
-    if head.startswith(PARQUET):
-        return ".parquet"
+    for begin, name in ((PARQUET, ".parquet"), (ORC, ".orc"), (AVRO, ".avro")):
+        if head.startswith(begin):
+            return name
     return ".csv.gz" if head.startswith(_GZIP) else ".csv"
+
+
+def check_binary(path: str, begin: bytes, name: str) -> None:
+    """Rejects a file that does not begin as files of a binary format do.
+
+    Args:
+      path: The file.
+      begin: First bytes of such files.
+      name: Name of the format.
+
+    Raises:
+      UserError: Names the format found and the remedy; or the file cannot be opened.
+    """
+    found = head(path)
+    if not found.startswith(begin):
+        raise UserError(f"{path}: cannot be read as {name}: {_other(found, name)}")
+
+
+def damaged(path: str, name: str, error: Exception | str) -> str:
+    """The error message for a file that a library cannot read.
+
+    Args:
+      path: The file.
+      name: Name of the format.
+      error: The library's error.
+    """
+    if is_remote(path) and isinstance(error, OSError):
+        return unreadable(path, error)
+    return (
+        f"{path}: cannot be read as {name}: {str(error).rstrip('.')}. The file may be "
+        "incomplete: write or copy it anew."
+    )
 
 
 def unreadable(path: str, error: OSError) -> str:
@@ -195,6 +235,19 @@ def _other_text(head: bytes) -> tuple[str, str] | None:
     begin = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
     matches = ((what, do) for sign, what, do in _TEXT if re.match(sign, begin))
     return next(matches, None)
+
+
+def _other(head: bytes, name: str) -> str:
+    """Describes a file that does not begin as its format does, with the remedy."""
+    format = identify(head)
+    if not format and head and b"\0" not in head and b"\n" in head:
+        format = ("text", "If it is CSV, let its name end in .csv")
+    if format:
+        return f"it is {format[0]}. {format[1]}."
+    if not head:
+        return "it is empty. Remove the file, or put the data there."
+    article = "an" if name[0] in "AO" else "a"
+    return f"it does not begin as {article} {name} file does. Write or copy it again."
 
 
 def _zero_bytes(path: str, line: int, what: str) -> str:

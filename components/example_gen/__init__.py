@@ -1,1 +1,1 @@
-"""ExampleGen: CSV and Parquet to tf.Examples, columnar."""
+"""ExampleGen: data files to tf.Examples, columnar."""

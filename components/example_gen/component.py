@@ -1,4 +1,4 @@
-"""ExampleGen: CSV and Parquet spans to tf.Examples."""
+"""ExampleGen: spans of data files to tf.Examples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExampleGenSpec(component_spec.ComponentSpec):
 
 
 class ExampleGen(base_component.BaseComponent):
-    """Reads CSV (`.csv`, `.csv.gz`) and Parquet, many spans at once, in shards.
+    """Reads files of all formats of `sources`, many spans at once, in shards.
 
     Usage:
       example_gen = ExampleGen(

@@ -128,7 +128,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return name in self.own or any(each == name for each in self)
 
     def package(self, name: str) -> str:
-        """The package that a plug-in comes from: `avro-reader 1.2`; "" for ours.
+        """The package that a plug-in comes from: `feather-reader 1.2`; "" for ours.
 
         Args:
           name: Name of a plug-in.

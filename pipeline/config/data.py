@@ -140,9 +140,10 @@ class Data(Section):
     """The files that hold the rows, and the division of the rows."""
 
     examples: PathText = Field(
-        description="Glob of the data files, CSV or Parquet; or a URL, `s3://…` or "
-        "`gs://…`. `{SPAN}`, `{DATE}` and `{VERSION}` in it mark the part of the path "
-        "that numbers the spans."
+        description="Glob of the data files, whose names end in their format, such as "
+        "`.csv` or `.parquet`; or a URL, `s3://…` or `gs://…`. `{SPAN}`, "
+        "`{DATE}` and `{VERSION}` in it mark the part of the path that numbers the "
+        "spans."
     )
     spans: Spans = Field("all", description="Spans to read.")
     split: Split = Field(
@@ -286,7 +287,7 @@ class Skew(Distance):
 
     serving: PathText = Field(
         description="Glob of files with the rows that the model in production was "
-        "given, CSV or Parquet; the label may be missing."
+        "given, in any format of `data.examples`; the label may be missing."
     )
 
     @field_validator("serving")

@@ -11,8 +11,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-import fastavro
+import pyarrow as pa
 import pytest
+from pyarrow import feather
 
 from strategos.components.push_targets import targets
 from strategos.pipeline.config.loading import ConfigError, load
@@ -20,14 +21,9 @@ from strategos.pipeline.plan.caching import Fingerprints
 
 PACKAGE = Path(__file__).parents[1] / "plugin_package"
 ROWS = 400
-SCHEMA = {
-    "type": "record",
-    "name": "Row",
-    "fields": [{"name": "x", "type": "double"}, {"name": "late", "type": "long"}],
-}
 SETTINGS = """
 plugins: [own]
-data: {examples: "data/span-{SPAN}/*.avro"}
+data: {examples: "data/span-{SPAN}/*.feather"}
 trainer: {distribution: {launcher: noted, settings: {file: FOLDER/trained}}}
 evaluator: {metrics: [auc, brier, halved], bounds: {brier: {at_most: 0.9}}}
 pusher: {to: "zips://FOLDER/models"}
@@ -63,14 +59,13 @@ def site(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def workspace(make_small, tmp_path_factory):
-    """The small workload with data in Avro."""
+    """The small workload with data in Feather files."""
     made = make_small(tmp_path_factory.mktemp("checkout"))
     for span in (1, 2):
         folder = made.folder / "data" / f"span-{span}"
         (folder / "rows.csv").unlink()
         rows = [{"x": n * 37 % 101 / 10, "late": n % 2} for n in range(ROWS)]
-        with open(folder / "rows.avro", "wb") as file:
-            fastavro.writer(file, SCHEMA, rows)
+        feather.write_feather(pa.Table.from_pylist(rows), folder / "rows.feather")
     overlay = SETTINGS.replace("FOLDER", str(made.folder))
     (made.folder / "plugins.yaml").write_text(overlay)
     (made.folder / "own.py").write_text(OWN)
@@ -136,7 +131,7 @@ def test_versions_of_what_computes_results_are_in_the_cache_keys(workspace, inst
     before = Fingerprints.of(config)
     assert before.metrics.startswith("brier pelican 1.2 ")
     assert ", halved own " in before.metrics
-    assert before.readers.startswith("avro pelican 1.2 ")
+    assert before.readers.startswith("feather pelican 1.2 ")
     source = installed / "pelican" / "brier.py"
     text = source.read_text()
     source.write_text(text.replace("error / rows", "error / rows + 1"))
@@ -154,5 +149,5 @@ def test_an_image_must_have_the_package(workspace, installed):
     config = load(workspace.yaml, [workspace.folder / "plugins.yaml"]).config
     note = used.note(config)
     assert note.startswith("the image must have the packages pelican 1.2 (")
-    for name in ("sources avro", "metrics brier", "targets zips", "launchers noted"):
+    for name in ("sources feather", "metrics brier", "targets zips", "launchers noted"):
         assert f"strategos.{name}" in note

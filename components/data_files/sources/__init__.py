@@ -21,6 +21,8 @@ SOURCES: Registry[Any] = Registry(
     {
         "csv": f"{__name__}.csv_source:CsvSource",
         "csv.gz": f"{__name__}.csv_source:CsvSource",
+        "avro": f"{__name__}.avro_source:AvroSource",
+        "orc": f"{__name__}.orc_source:OrcSource",
         "parquet": f"{__name__}.parquet_source:ParquetSource",
     },
     classes=True,

@@ -26,18 +26,23 @@ _BATCH_BYTES = 16 << 20
 
 
 class ParquetSource(Source):
-    """A Parquet file; a list column becomes a feature with many values per row."""
+    """A Parquet file; a list column becomes a feature with many values per row.
+
+    The fields of a struct are columns, see `structs`.
+    """
 
     def __init__(self, path: str):
         """See `Source`."""
+        from strategos.components.data_files.sources import structs
+
         self.path = path
         with self._open() as file:
-            self.declare(file.schema_arrow)
+            self.declare(structs.flat_schema(file.schema_arrow))
+            # Arrow reads such columns of one row group at a time only.
+            self._by_group = any(_has_dictionary(f.type) for f in file.schema_arrow)
             groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
             self._groups = [(each.num_rows, each.total_byte_size) for each in groups]
-            self.suspects = _suspects(file)
-        # Arrow reads such columns of one row group at a time only.
-        self._by_group = any(map(_has_nested_dictionary, self.types.values()))
+            self.suspects = _suspects(file, frozenset(self.names))
         rows = self.rows_of(WHOLE)
         self.is_empty = not rows
         size = sum(size for _, size in self._groups)
@@ -47,9 +52,7 @@ class ParquetSource(Source):
     @classmethod
     def check(cls, path: str) -> None:
         """See `Source`."""
-        head = formats.head(path)
-        if not head.startswith(formats.PARQUET):
-            raise UserError(f"{path}: cannot be read as Parquet: {_other(head)}")
+        formats.check_binary(path, formats.PARQUET, "Parquet")
 
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
@@ -89,11 +92,14 @@ class ParquetSource(Source):
     ) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        from strategos.components.data_files.sources.structs import flat
+
         groups = range(len(self._groups))[part.start : part.stop]
         with self._open() as file:
             try:
                 for some in [[g] for g in groups] if self._by_group else [groups]:
-                    yield from file.iter_batches(self._batch_rows, some, names)
+                    for batch in file.iter_batches(self._batch_rows, some, names):
+                        yield flat(batch)
             except (pa.ArrowException, OSError) as error:
                 raise UserError(self._unreadable(error)) from error
 
@@ -122,33 +128,36 @@ class ParquetSource(Source):
             raise UserError(self._unreadable(error)) from error
 
     def _unreadable(self, error: Exception) -> str:
-        if is_remote(self.path) and isinstance(error, OSError):
-            return formats.unreadable(self.path, error)
-        return (
-            f"{self.path}: cannot be read as Parquet: {str(error).rstrip('.')}. The "
-            "file may be "
-            f"incomplete: write or copy it anew."
-        )
+        return formats.damaged(self.path, "Parquet", error)
 
 
-def _has_nested_dictionary(data_type: pa.DataType) -> bool:
-    """Whether the values of a list are encoded by a dictionary."""
+def _has_dictionary(data_type: pa.DataType, nested: bool = False) -> bool:
+    """Whether values within lists or structs are encoded by a dictionary."""
     from pyarrow import types
 
     from strategos.components.data_files.values.arrow_types import is_list
 
-    return is_list(data_type) and types.is_dictionary(data_type.value_type)
+    if types.is_struct(data_type):
+        return any(_has_dictionary(field.type, nested=True) for field in data_type)
+    if is_list(data_type):
+        return _has_dictionary(data_type.value_type, nested=True)
+    return nested and types.is_dictionary(data_type)
 
 
-def _suspects(file: pyarrow.parquet.ParquetFile) -> frozenset[str]:
+def _suspects(
+    file: pyarrow.parquet.ParquetFile, names: frozenset[str]
+) -> frozenset[str]:
     """Columns with a number that float32 may not represent, by the file's statistics.
 
     Only doubles and decimals; includes columns without statistics.
+
+    Args:
+      file: The file.
+      names: The columns, those of structs by dotted name.
     """
     from strategos.components.data_files.values import whole_numbers
 
-    metadata, names = file.metadata, frozenset(file.schema_arrow.names)
-    suspects = set()
+    metadata, suspects = file.metadata, set()
     for index in range(metadata.num_columns):
         leaf = metadata.schema.column(index)
         if leaf.physical_type == "DOUBLE" or leaf.logical_type.type == "DECIMAL":
@@ -164,15 +173,3 @@ def _column_of(leaf: str, names: frozenset[str]) -> str:
     while leaf not in names:
         leaf = leaf.rpartition(".")[0]
     return leaf
-
-
-def _other(head: bytes) -> str:
-    """Describes a file that does not begin as Parquet does, with the remedy."""
-    format = formats.identify(head)
-    if not format and head and b"\0" not in head and b"\n" in head:
-        format = ("text", "If it is CSV, let its name end in .csv")
-    if format:
-        return f"it is {format[0]}. {format[1]}."
-    if not head:
-        return "it is empty. Remove the file, or put the data there."
-    return "it does not begin as a Parquet file does. Write or copy it again."

@@ -183,7 +183,7 @@ class Source(abc.ABC):
         Raises:
           UserError: The file is malformed.
         """
-        return (batch.select(list(names)) for batch in self.batches(part))
+        return (chosen(batch, names) for batch in self.batches(part))
 
     @abc.abstractmethod
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
@@ -254,6 +254,12 @@ class Source(abc.ABC):
                 f"a tf.Example cannot hold. Expected numbers, text, bytes, times or "
                 f"lists of these; flatten the column or take it out."
             ) from error
+
+
+def chosen(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Some columns of a batch; pyarrow 10 has no `RecordBatch.select`."""
+    columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+    return type(batch).from_arrays(columns, list(names))
 
 
 def no_row(path: str) -> UserError:
