@@ -9,9 +9,11 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, cast
 
 from strategos.components.errors import UserError
@@ -28,13 +30,16 @@ AVRO = b"Obj\x01"
 """First bytes of an Avro container file."""
 
 _HEAD = 4096
-_GZIP = b"\x1f\x8b"
+_BUFFER = 1 << 20
+_COMPRESSED = {  # by Arrow's name: the end of a file's name, and its first bytes
+    "gzip": (".gz", b"\x1f\x8b"),
+    "bz2": (".bz2", b"BZh"),
+    "zstd": (".zst", b"\x28\xb5\x2f\xfd"),
+}
 _BINARY = {
     b"PK\x03\x04": ("a ZIP archive or an Excel workbook", "Unpack it, or export CSV"),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook", "Export the sheet as CSV in UTF-8"),
-    b"BZh": ("compressed by bzip2", "Unpack it"),
     b"\xfd7zXZ": ("compressed by xz", "Unpack it"),
-    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "Unpack it"),
     b"SQLite format 3": ("an SQLite database", "Export the table as CSV"),
     AVRO: ("an Avro file", "Let its name end in .avro"),
     ORC: ("an ORC file", "Let its name end in .orc"),
@@ -58,17 +63,47 @@ def unpacked_file(path: str) -> Iterator[IO[bytes]]:
     """Opens a file, without its compression.
 
     Args:
-      path: A path or URL; the name of a compressed file ends in `.gz`.
+      path: A path or URL; the end of its name says how it is compressed.
 
     Raises:
       OSError: It cannot be opened.
     """
+    codec = compression(path)
     with storage.open_binary(path) as file:
-        if not path.endswith(".gz"):
+        if codec is None:
             yield file
             return
-        with gzip.open(file) as unpacked:
-            yield cast(IO[bytes], unpacked)
+        if codec == "gzip":
+            with gzip.open(file) as unpacked:
+                yield cast(IO[bytes], unpacked)
+            return
+        import pyarrow as pa
+
+        with pa.CompressedInputStream(file, codec) as stream:
+            yield cast(IO[bytes], io.BufferedReader(stream, _BUFFER))
+
+
+def compression(path: str) -> str | None:
+    """Arrow's name of a file's compression, by the end of its name; None for none."""
+    codecs_of = {end: codec for codec, (end, _) in _COMPRESSED.items()}
+    return codecs_of.get(path[path.rfind(".") :])
+
+
+def write_packed(path: str, content: bytes) -> None:
+    """Writes a file with the compression that the end of its name says.
+
+    Args:
+      path: A local path.
+      content: The content, without compression.
+    """
+    codec = compression(path)
+    if codec is None:
+        Path(path).write_bytes(content)
+        return
+    import pyarrow as pa
+
+    with pa.CompressedOutputStream(path, codec) as file:
+        file.write(content)
 
 
 def head(path: str) -> bytes:
@@ -94,8 +129,9 @@ def identify(head: bytes) -> tuple[str, str] | None:
       Format and remedy, without the full stop, e.g. ("a Parquet file", "Let its name
       end in .parquet"); None if unknown, e.g. for text.
     """
-    if head.startswith(_GZIP):
-        return "compressed by gzip", "Let its name end in .csv.gz"
+    for codec, (end, begin) in _COMPRESSED.items():
+        if head.startswith(begin):
+            return f"compressed by {codec}", f"Let its name end in .csv{end}"
     if head.startswith(PARQUET):
         return "a Parquet file", "Let its name end in .parquet"
     for begin, kind in _BINARY.items():
@@ -109,7 +145,8 @@ def suffix(head: bytes) -> str:
     for begin, name in ((PARQUET, ".parquet"), (ORC, ".orc"), (AVRO, ".avro")):
         if head.startswith(begin):
             return name
-    return ".csv.gz" if head.startswith(_GZIP) else ".csv"
+    ends = (end for end, begin in _COMPRESSED.values() if head.startswith(begin))
+    return ".csv" + next(ends, "")
 
 
 def check_binary(path: str, begin: bytes, name: str) -> None:
@@ -152,15 +189,15 @@ def unreadable(path: str, error: OSError) -> str:
     return f"{path}: cannot be opened: {error.strerror or error}. {remedy}"
 
 
-def not_utf8(path: str) -> str:
-    """The error message for a CSV file (plain or gzip) that is not UTF-8.
+def not_decoded(path: str, encoding: str = "utf-8") -> str:
+    """The error message for a CSV file that does not have its encoding.
 
-    Reads the file again to name the first line and byte that are not.
+    Reads the file again to name the first line and byte that do not.
     """
     with unpacked_file(path) as file:
         for number, line in enumerate(file, 1):
             try:
-                line.decode()
+                line.decode(encoding)
             except UnicodeDecodeError as error:
                 byte = line[error.start]
                 place = f"line {number}: byte 0x{byte:02x}"
@@ -168,23 +205,24 @@ def not_utf8(path: str) -> str:
         else:
             place = "some byte"
     return (
-        f"{path}: is not UTF-8 text ({place}). Convert it from its encoding; if it is "
-        f"that of Windows in Western Europe: iconv -f WINDOWS-1252 -t UTF-8."
+        f"{path}: is not {encoding.upper()} text ({place}). Set `data.csv.encoding`: "
+        "that of Windows in Western Europe is `windows-1252`."
     )
 
 
-def zero_byte(path: str) -> str:
-    """The error message for a CSV file (plain or gzip) with a zero byte.
+def zero_byte(path: str, encoding: str = "utf-8") -> str:
+    """The error message for a text file with a zero byte.
 
     Reads the file again to name the line.
     """
     with unpacked_file(path) as file:
-        line = next((n for n, each in enumerate(file, 1) if b"\0" in each), 1)
+        text = io.TextIOWrapper(file, encoding, "replace")
+        line = next((n for n, each in enumerate(text, 1) if "\0" in each), 1)
     return _zero_bytes(path, line, "a zero byte")
 
 
 def unpacked(path: str, head: bytes) -> bytes:
-    """Decompresses the beginning of a gzip file.
+    """Decompresses the beginning of a file.
 
     Args:
       path: The file, for the message.
@@ -194,24 +232,29 @@ def unpacked(path: str, head: bytes) -> bytes:
       The first bytes of the text, at most 4 KiB; b"" if the file is damaged.
 
     Raises:
-      UserError: The file is not compressed by gzip.
+      UserError: The file is not compressed as its name says.
     """
-    if not head.startswith(_GZIP):
-        named = ("not compressed by gzip", "Let its name end in .csv")
+    codec = compression(path)
+    if codec is None:
+        return head
+    if not head.startswith(_COMPRESSED[codec][1]):
+        named = (f"not compressed by {codec}", "Let its name end in .csv")
         is_, remedy = identify(head) or named
         raise UserError(f"{path}: is {is_}. {remedy}.")
     try:
-        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, _HEAD)
-    except zlib.error:
+        with unpacked_file(path) as file:
+            return file.read(_HEAD)
+    except (OSError, EOFError, zlib.error):
         return b""  # reading the whole file reports the damage, with its place
 
 
-def check_text(path: str, head: bytes) -> None:
-    """Rejects a file that does not begin as UTF-8 text does.
+def check_text(path: str, head: bytes, encoding: str = "utf-8") -> None:
+    """Rejects a file that does not begin as text does.
 
     Args:
       path: The file, for the message.
       head: First bytes of the file, decompressed.
+      encoding: The encoding of the text.
 
     Raises:
       UserError: The file has another format or encoding, or contains zero bytes.
@@ -219,11 +262,13 @@ def check_text(path: str, head: bytes) -> None:
     format = identify(head) or _other_text(head)
     if format:
         raise UserError(f"{path}: is {format[0]}, not CSV. {format[1]}.")
-    encoding = _wide_encoding(head)
-    if encoding:
+    if codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
+        return
+    wide = _wide_encoding(head)
+    if wide:
         raise UserError(
-            f"{path}: is {encoding} text, not UTF-8. Convert it: iconv -f {encoding} "
-            f"-t UTF-8."
+            f"{path}: is {wide} text, not {encoding.upper()}. Set `data.csv: "
+            f"{{encoding: {wide.lower()}}}`, or convert it."
         )
     if b"\0" in head:
         line = head[: head.index(b"\0")].count(b"\n") + 1

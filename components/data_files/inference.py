@@ -107,6 +107,7 @@ class Profile:
         """
         if text.null_count == len(text):
             return
+        text = self._nulls.pointed(text)
         if self._kind == Kind.UNKNOWN:  # to fail on more rows is slow
             self._widen(text.slice(0, _SAMPLE), source, part, row)
         numbers = self._widen(text, source, part, row)
@@ -172,7 +173,7 @@ class Profile:
             holds = functools.partial(self._holds, kind)
             first = features.first_false(text, holds)
             kind = Kind(kind + 1)
-            value = text[first].as_py()
+            value = self._nulls.pointed(text.slice(first, 1))[0].as_py()
             self.because_of[kind] = Witness(source, part, row + first, value)
         self._kind = kind
         return None

@@ -7,6 +7,7 @@ number of workers.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,13 @@ from typing import Any, NamedTuple
 from strategos.components import events
 from strategos.components.data_files import spans
 from strategos.components.data_files.inference import Profile
-from strategos.components.data_files.sources import Part, Source, open_source
+from strategos.components.data_files.sources import (
+    DEFAULT,
+    Part,
+    Reading,
+    Source,
+    open_source,
+)
 from strategos.components.data_files.sources.source import for_columns, no_row
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
@@ -71,8 +78,12 @@ class Shard(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
-def open_files(chosen: Sequence[spans.Span]) -> list[File]:
+def open_files(chosen: Sequence[spans.Span], reading: Reading = DEFAULT) -> list[File]:
     """The files of the spans, in order, each with its span.
+
+    Args:
+      chosen: The spans.
+      reading: How their files are read.
 
     Files known to have no rows are left out; Spark, for example, writes such files.
 
@@ -81,7 +92,8 @@ def open_files(chosen: Sequence[spans.Span]) -> list[File]:
         no file has rows.
     """
     files = [(span, path) for span in chosen for path in span.files]
-    sources = storage.each(open_source, [path for _, path in files])
+    opened = functools.partial(open_source, reading=reading)
+    sources = storage.each(opened, [path for _, path in files])
     if all(source.is_empty for source in sources):
         raise no_row(sources[0].path)
     pairs = zip(files, sources, strict=True)

@@ -23,6 +23,7 @@ class ExampleGenSpec(component_spec.ComponentSpec):
         "schema_fingerprint": component_spec.ExecutionParameter(type=str),
         "label": component_spec.ExecutionParameter(type=str),
         "null_values": component_spec.ExecutionParameter(type=str),
+        "reading": component_spec.ExecutionParameter(type=str),
         "unlabelled": component_spec.ExecutionParameter(type=str),
         "stack": component_spec.ExecutionParameter(type=str),
     }
@@ -66,6 +67,7 @@ class ExampleGen(base_component.BaseComponent):
         schema_fingerprint: str = "",
         label: str = "",
         null_values: str = "[]",
+        reading: str = "{}",
         unlabelled: str = "keep",
         stack: str = "",
     ):
@@ -88,6 +90,8 @@ class ExampleGen(base_component.BaseComponent):
           label: Column that must have more than one value; "" checks none.
           null_values: JSON list of spellings of a missing value, e.g. `["NA"]`. They
             apply to columns of numbers. An empty field is always missing.
+          reading: JSON of `sources.reading.Reading`: how files are written, and what is
+            not an error in them.
           unlabelled: `drop` leaves out rows without a value of `label`; default `keep`.
           stack: Versions of the libraries, part of the cache key.
         """
@@ -101,6 +105,7 @@ class ExampleGen(base_component.BaseComponent):
                 schema_fingerprint=schema_fingerprint,
                 label=label,
                 null_values=null_values,
+                reading=reading,
                 unlabelled=unlabelled,
                 stack=stack,
                 examples=types.Channel(type=standard_artifacts.Examples),

@@ -14,7 +14,7 @@ from tfx.types import artifact_utils
 from strategos.components import events
 from strategos.components.data_files import columns, inference, shards, spans
 from strategos.components.data_files.inference import Profile
-from strategos.components.data_files.sources import Source
+from strategos.components.data_files.sources import Reading, Source
 from strategos.components.data_files.splitting import Splitter
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.kinds import Kind
@@ -51,7 +51,8 @@ class Executor(EngineExecutor):
         here = WorkloadPaths.from_environment()
         pattern = exec_properties["pattern"] or here.examples
         chosen = spans.resolve_spans(pattern, json.loads(exec_properties["spans"]))
-        files = shards.open_files(chosen)
+        reading = Reading.from_json(exec_properties.get("reading", ""))
+        files = shards.open_files(chosen, reading)
         splitter = Splitter.from_json(
             exec_properties["split"], [span.number for span in chosen]
         )
@@ -60,7 +61,8 @@ class Executor(EngineExecutor):
         (artifact,) = output_dict["examples"]
         artifact.split_names = artifact_utils.encode_split_names(list(splitter.splits))
         runner = shards.ShardRunner(self._engine, artifact.uri)
-        nulls = numerals.Nulls(tuple(json.loads(exec_properties["null_values"])))
+        null_values = tuple(json.loads(exec_properties["null_values"]))
+        nulls = numerals.Nulls(null_values, reading.csv.decimal)
         kinds = _declared([file for _, file in files], exec_properties)
         data = runner.cut(pattern, files)
         profiles: dict[str, Profile] = {}

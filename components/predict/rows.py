@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import errors, exported
+from strategos.components.data_files.sources.reading import DEFAULT, Reading
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.wording import choices, nearest
@@ -44,6 +45,8 @@ class Columns:
       label: Name of the label.
       classes: Names of the classes; () if unknown.
       null_values: Spellings of a missing number.
+      reading: How the files of the training were read.
+      decimal: The decimal mark of the rows to predict.
     """
 
     features: Mapping[str, schema_pb2.Feature]
@@ -52,6 +55,8 @@ class Columns:
     label: str
     classes: tuple[str, ...]
     null_values: tuple[str, ...]
+    reading: Reading = DEFAULT
+    decimal: str = "."
 
     @classmethod
     def of(cls, folder: Path) -> Columns:
@@ -92,6 +97,7 @@ class Columns:
             described["label"],
             tuple(described.get("classes", ())),
             tuple(described.get("null_values", DEFAULT_NULL_VALUES)),
+            Reading.from_json(json.dumps(described.get("reading", {}))),
         )
 
     @property
@@ -152,7 +158,7 @@ class Columns:
         from strategos.components.records import encode
 
         kinds = {name: self._type(name)[1] for name in sorted(self.used)}
-        nulls = numerals.Nulls(self.null_values)
+        nulls = numerals.Nulls(self.null_values, self.decimal)
         try:
             converted = features.convert(batch, kinds, nulls)
         except features.BadValueError as error:
@@ -236,15 +242,15 @@ def _copied(rows: str, folder: str) -> str:
     return shutil.move(f"{folder}/rows", f"{folder}/rows{suffix}")
 
 
-def _source(path: str) -> Source:
+def _source(path: str, reading: Reading) -> Source:
     """Opens a file by the format of its suffix, or else of its first bytes."""
     from strategos.components.data_files import formats, sources
 
     if sources.name_of(path):
-        return sources.open_source(path)
+        return sources.open_source(path, reading)
     kind = sources.SOURCES[formats.suffix(formats.head(path)).removeprefix(".")]
-    kind.check(path)
-    return kind(path)
+    opened: Source = kind.open(path, reading)
+    return opened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +272,8 @@ def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
     """Yields the rows of a file."""
     from strategos.components.data_files.sources.source import WHOLE
 
-    source, first, index = _source(path), 0, 0
+    source, first, index = _source(path, columns.reading), 0, 0
+    columns = dataclasses.replace(columns, decimal=columns.reading.csv.decimal)
     extra = columns.check_names(path, source.names)
     malformed: dict[int, str] = {}
     if mark:

@@ -24,6 +24,7 @@ class SpanValidatorSpec(types.ComponentSpec):
         "schema_file": ExecutionParameter(type=str),
         "schema_fingerprint": ExecutionParameter(type=str),
         "null_values": ExecutionParameter(type=str),
+        "reading": ExecutionParameter(type=str),
     }
     INPUTS: dict[str, Any] = {}
     OUTPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
@@ -59,6 +60,7 @@ class SpanValidator(base_component.BaseComponent):
         schema_file: str = "",
         schema_fingerprint: str = "",
         null_values: str = "[]",
+        reading: str = "{}",
     ):
         """Builds the component.
 
@@ -72,6 +74,7 @@ class SpanValidator(base_component.BaseComponent):
           schema_file: As for ExampleGen.
           schema_fingerprint: As for ExampleGen.
           null_values: As for ExampleGen.
+          reading: As for ExampleGen.
         """
         super().__init__(
             SpanValidatorSpec(
@@ -82,6 +85,7 @@ class SpanValidator(base_component.BaseComponent):
                 schema_file=schema_file,
                 schema_fingerprint=schema_fingerprint,
                 null_values=null_values,
+                reading=reading,
                 anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
             )
         )

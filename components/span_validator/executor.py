@@ -11,6 +11,7 @@ from tfx import types
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from strategos.components.data_files.sources import Reading
 from strategos.components.data_files.span_checks import FILE
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.span_validator import usual_spans
@@ -45,6 +46,7 @@ class Executor(EngineExecutor):
             schema_file,
             tuple(json.loads(exec_properties["null_values"])),
             artifact.uri,
+            Reading.from_json(exec_properties.get("reading", "")),
         )
         gates = json.loads(exec_properties["gates"])
         serving = exec_properties["serving"] or here.serving

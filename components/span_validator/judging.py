@@ -21,9 +21,10 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     """Judges a model by the Evaluator's checks, if the span passes the gates.
 
     Args:
-      request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
-        for temporary files; `span`, as [number, version]; `usual`, the spans before it;
-        `gates`, the section of the settings with `on_anomaly`, or None; `label`;
+      request: `pattern`, `schema` ("" for none), `null_values` and `reading` of the
+        data; `folder` for temporary files; `span`, as [number, version]; `usual`, the
+        spans before it; `gates`, the section of the settings with `on_anomaly`, or
+        None; `label`;
         `evaluator`, the section of the settings; `canary` and `live`, the paths or URLs
         of SavedModels; `live` may be None.
 

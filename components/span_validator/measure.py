@@ -15,6 +15,7 @@ import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from strategos.components.data_files import columns, shards, writing
+from strategos.components.data_files.sources import DEFAULT, Reading
 from strategos.components.data_files.spans import Span, fingerprint
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.kinds import Kind
@@ -39,6 +40,7 @@ class Reader:
       schema_file: The curated schema; "": each span's types are inferred from it alone.
       null_values: Spellings of a missing value in columns of numbers.
       folder: Folder for results of workers.
+      reading: How files are read.
     """
 
     engine: Engine
@@ -46,6 +48,7 @@ class Reader:
     schema_file: str
     null_values: tuple[str, ...]
     folder: str
+    reading: Reading = DEFAULT
 
     def of(self, span: Span) -> Statistics:
         """Returns the statistics of a span's rows, as StatisticsGen computes them.
@@ -77,6 +80,7 @@ class Reader:
         schema = Path(self.schema_file).read_text() if self.schema_file else ""
         version = metadata.version("tensorflow-data-validation")
         parts = (fingerprint([span]), schema, version, _code(), *self.null_values)
+        parts = (*parts, self.reading.to_json())
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
         return Path(folder) / f"{key}.pb"
 
@@ -101,9 +105,9 @@ class Reader:
         Raises:
           UserError: As for `of`.
         """
-        files = shards.open_files([span])
+        files = shards.open_files([span], self.reading)
         sources = [file for _, file in files]
-        nulls = numerals.Nulls(tuple(self.null_values))
+        nulls = numerals.Nulls(tuple(self.null_values), self.reading.csv.decimal)
         if self.schema_file:
             kinds = columns.from_schema(sources, self.schema_file)
         else:

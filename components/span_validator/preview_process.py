@@ -29,11 +29,11 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     """Measures one span.
 
     Args:
-      request: `pattern`, `schema` ("" for none) and `null_values` of the data; `folder`
-        for temporary files; `span`, as [number, version]; `reference`, the span to
-        compare with, or None; `min_rows` of both, below which they are not compared;
-        `model`, the path or URL of a SavedModel, or None; `label`, `task`, `metrics`
-        and perhaps `from_logits` of its evaluation.
+      request: `pattern`, `schema` ("" for none), `null_values` and `reading` of the
+        data; `folder` for temporary files; `span`, as [number, version]; `reference`,
+        the span to compare with, or None; `min_rows` of both, below which they are not
+        compared; `model`, the path or URL of a SavedModel, or None; `label`, `task`,
+        `metrics` and perhaps `from_logits` of its evaluation.
 
     Returns:
       `distances` by feature, and `metrics` by name (None where undefined).
@@ -79,12 +79,14 @@ def reader_of(request: Mapping[str, Any]) -> Reader:
     Args:
       request: As for `preview`.
     """
+    from strategos.components.data_files.sources import Reading
     from strategos.components.shards.engine import Engine
     from strategos.components.span_validator import measure
 
     nulls = tuple(request["null_values"])
     where = request["pattern"], request["schema"]
-    return measure.Reader(Engine(), *where, nulls, request["folder"])
+    reading = Reading.from_json(request.get("reading", ""))
+    return measure.Reader(Engine(), *where, nulls, request["folder"], reading)
 
 
 def scored(

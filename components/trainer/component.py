@@ -21,6 +21,7 @@ class TrainerSpec(types.ComponentSpec):
         "label": ExecutionParameter(type=str),
         "settings": ExecutionParameter(type=str),
         "null_values": ExecutionParameter(type=str),
+        "reading": ExecutionParameter(type=str),
         **{
             each.argument: ExecutionParameter(type=each.passed_type)
             for each in runtime_parameters.taken_by(node_ids.TRAINER)
@@ -82,6 +83,7 @@ class Trainer(base_component.BaseComponent):
         label: str,
         settings: str = "{}",
         null_values: str = "[]",
+        reading: str = "{}",
         **parameters: int | str | RuntimeParameter,
     ):
         """Builds the component.
@@ -97,6 +99,7 @@ class Trainer(base_component.BaseComponent):
           label: Name of the label among the transformed features.
           settings: JSON of `spec.Settings`: all other settings that change results.
           null_values: See ExampleGen; the exported model keeps them.
+          reading: Likewise.
           **parameters: A value for each of the Trainer's `runtime_parameters`,
             mappings as JSON; `spec.WorkerSpec` explains them.
             `warm_start` is "none" for fresh weights, or the hash of a folder that the
@@ -110,6 +113,7 @@ class Trainer(base_component.BaseComponent):
             label=label,
             settings=settings,
             null_values=null_values,
+            reading=reading,
             **parameters,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),

@@ -137,6 +137,7 @@ def worker_spec(
         checkpoint_dir=os.path.join(beside, "checkpoints", key),
         settings=Settings(**json.loads(properties["settings"])),
         null_values=tuple(json.loads(properties.get("null_values", "[]"))),
+        reading=properties.get("reading", "{}"),
         files=tuple(json.loads(properties["user_module"]).get("files", ())),
         **parameters,
     )

@@ -68,6 +68,7 @@ class WorkerSpec:
       settings: Everything else that changes the result.
       warm_start: `Format-Weights` of an earlier model to start from, or "".
       null_values: Spellings of a missing number in the data, `data.null_values`.
+      reading: How the data files are written: JSON of `sources.reading.Reading`.
       eval_split: Split of `eval_files`: `validation`, or `eval` if there is none.
       train_rows: Number of rows that were written to `train_files`; 0 if unknown.
       eval_rows: Number of rows that were written to `eval_files`; 0 if unknown.
@@ -92,6 +93,7 @@ class WorkerSpec:
     settings: Settings = dataclasses.field(default_factory=Settings)
     warm_start: str = ""
     null_values: tuple[str, ...] = ()
+    reading: str = "{}"
     eval_split: str = "eval"
     train_rows: int = 0
     eval_rows: int = 0

@@ -31,7 +31,7 @@ def column_problems(
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
     for path in files[:1]:
         try:
-            source = _first_with_rows(files)
+            source = _first_with_rows(files, config.data.reading)
             path, rows = source.path, source.count_rows(1)
         except UserError as error:
             yield config.located(error, "data.examples")
@@ -96,13 +96,13 @@ def _several_labels(config: Config, source: sources.Source) -> Iterator[UserErro
         )
 
 
-def _first_with_rows(files: Sequence[str]) -> sources.Source:
+def _first_with_rows(files: Sequence[str], reading: sources.Reading) -> sources.Source:
     """Opens the first file; the next one while its header says that it has no rows."""
     for path in files:
-        source = sources.open_source(path)
+        source = sources.open_source(path, reading)
         if not source.is_empty:
             return source
-    return sources.open_source(files[0])
+    return sources.open_source(files[0], reading)
 
 
 def _no_column(

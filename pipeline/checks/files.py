@@ -266,7 +266,7 @@ def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
 
     def problem(path: str) -> UserError | None:
         try:
-            sources.check(path)
+            sources.check(path, config.data.reading)
         except UserError as error:
             return config.located(error, "data.examples")
         return None

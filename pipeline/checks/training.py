@@ -106,7 +106,7 @@ def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
     if not needs:
         return
     files, _ = file_checks.data_files(config, data)
-    count = _count_rows(files, enough=max(rows for _, rows, _ in needs))
+    count = _count_rows(files, max(rows for _, rows, _ in needs), config.data.reading)
     for name, rows, message in needs:
         if count is not None and count < rows:
             key = f"trainer.{name}"
@@ -118,7 +118,7 @@ def step_problems(config: Config, data: Listing) -> Iterator[UserError]:
             )
 
 
-def _count_rows(files: list[str], enough: int) -> int | None:
+def _count_rows(files: list[str], enough: int, reading: sources.Reading) -> int | None:
     """Rows in `files`, counted up to `enough`; None if they cannot be counted here."""
     if not files:
         return None
@@ -127,7 +127,7 @@ def _count_rows(files: list[str], enough: int) -> int | None:
         if rows >= enough:
             break
         try:
-            rows += sources.open_source(path).count_rows(enough - rows)
+            rows += sources.open_source(path, reading).count_rows(enough - rows)
         except UserError:  # ingestion reports it
             return None
     return rows

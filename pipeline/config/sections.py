@@ -24,7 +24,8 @@ from strategos.pipeline.config.cluster.sections import (
     Kubeflow,
     Vertex,
 )
-from strategos.pipeline.config.data import Data, Gates, Split
+from strategos.pipeline.config.data import Data, Gates
+from strategos.pipeline.config.data_files.split import Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
 from strategos.pipeline.config.nodes.order import problems as node_problems

@@ -47,7 +47,9 @@ def of(config: Config, rows: int) -> list[str]:
         count = rows * (index + 1) // len(paths) - rows * index // len(paths)
         copy = Path(copied, path.removeprefix(above))
         make_state(copy.parent)
-        sources.open_source(path).copy_first(max(1, count), str(copy))
+        sources.open_source(path, config.data.reading).copy_first(
+            max(1, count), str(copy)
+        )
     changed: dict[str, Any] = {
         "data.examples": copied + pattern.removeprefix(above),
         "data.complete": None,

@@ -134,6 +134,7 @@ def _span_nodes(
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
         null_values=_json(config.data.null_values),
+        reading=config.data.reading.to_json(),
         **parameters.of(node_ids.SPAN_VALIDATOR),
     )
     return [validator, SpanGate(anomalies=validator.outputs["anomalies"])]
@@ -157,6 +158,7 @@ def _data_nodes(
         schema_fingerprint=fingerprints.schema,
         label=config.label,
         null_values=_json(config.data.null_values),
+        reading=config.data.reading.to_json(),
         unlabelled=config.data.unlabelled,
         stack=", ".join(filter(None, (stack_versions(), fingerprints.readers))),
         **parameters.of(node_ids.EXAMPLE_GEN),
@@ -225,6 +227,7 @@ def _model_nodes(
         label=config.label,
         settings=_json(dataclasses.asdict(config.trainer.settings())),
         null_values=_json(config.data.null_values),
+        reading=config.data.reading.to_json(),
         **parameters.of(node_ids.TRAINER),
     )
     return {"transform": transform, "trainer": trainer}

@@ -237,6 +237,7 @@ def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any
         "pattern": config.data.examples,
         "schema": config.schema_.file or "",
         "null_values": config.data.null_values,
+        "reading": config.data.reading.to_json(),
         "span": [span.number, span.version],
         "usual": [[each.number, each.version] for each in usual],
         "gates": gates and {**gates, "on_anomaly": config.schema_.on_anomaly},

@@ -103,6 +103,7 @@ def _request(
         "pattern": config.data.examples,
         "schema": config.schema_.file or "",
         "null_values": config.data.null_values,
+        "reading": config.data.reading.to_json(),
         "span": [span.number, span.version],
         "reference": [reference.number, reference.version] if reference else None,
         "min_rows": drift.min_rows if drift else 0,

@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+import pyarrow.orc as po
 import pyarrow.parquet as pq
 import pytest
 from google.protobuf import text_format
@@ -234,6 +235,27 @@ def test_the_model_names_the_spellings_of_a_missing_number(model, tmp_path, caps
     assert "note" not in capsys.readouterr().err
 
 
+def test_rows_are_written_as_those_of_the_training(model, tmp_path):
+    named = shutil.copytree(model, tmp_path / "1")
+    description = named / "assets.extra" / "serving.json"
+    form = {"csv": {"delimiter": ";", "decimal": ",", "encoding": "utf-16"}}
+    described = json.loads(description.read_text()) | {"reading": form}
+    description.write_text(json.dumps(described))
+    rows = tmp_path / "rows.csv"
+    rows.write_text("carrier;hour;temp\nAA;3;0,5\n", encoding="utf-16")
+    plain = tmp_path / "plain.csv"
+    plain.write_text("carrier,hour,temp\nAA,3,0.5\n")
+    expected = predict.predict(model, plain)
+    assert predict.predict(str(named), rows) == expected
+    texts = [{"carrier": "AA", "hour": "3", "temp": "0.5"}]
+    assert predict.predict(str(named), texts) == expected
+
+
+def write_orc(path):
+    columns = {"carrier": ["AA", "B"], "hour": [3, 4], "temp": [0.5, None]}
+    po.write_table(pa.table(columns), path)
+
+
 def write_parquet(path):
     columns = {"carrier": ["AA", "B"], "hour": [3, 4], "temp": [0.5, None]}
     pq.write_table(pa.table(columns), path)
@@ -244,10 +266,10 @@ def write_gzip(path):
         file.write("carrier,hour,temp\nAA,3,0.5\nB,4,\n")
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_gzip])
+@pytest.mark.parametrize("write", [write_parquet, write_gzip, write_orc])
 @pytest.mark.parametrize("named", [True, False])
 def test_formats_are_known_by_name_or_content(model, tmp_path, write, named):
-    suffix = {write_parquet: ".parquet", write_gzip: ".csv.gz"}[write]
+    suffix = {write_parquet: ".parquet", write_orc: ".orc"}.get(write, ".csv.gz")
     path = tmp_path / f"rows{suffix if named or write is write_gzip else ''}"
     write(path)
     assert [a["predictions"] for a in predict.predict(model, path)] == [5.5, -95]

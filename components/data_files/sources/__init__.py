@@ -8,19 +8,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from strategos.components.data_files.sources.reading import DEFAULT, Reading
 from strategos.components.data_files.sources.source import Part, Source
 from strategos.components.errors import UserError
 from strategos.components.plugins import Registry
 from strategos.components.wording import listed
 
-__all__ = ["SOURCES", "Part", "Source", "check", "name_of", "open_source", "suffixes"]
+__all__ = [
+    "DEFAULT",
+    "SOURCES",
+    "Part",
+    "Reading",
+    "Source",
+    "check",
+    "name_of",
+    "open_source",
+    "suffixes",
+]
 
 SOURCES: Registry[Any] = Registry(
     "strategos.sources",
     Source,
     {
         "csv": f"{__name__}.csv_source:CsvSource",
+        "csv.bz2": f"{__name__}.csv_source:CsvSource",
         "csv.gz": f"{__name__}.csv_source:CsvSource",
+        "csv.zst": f"{__name__}.csv_source:CsvSource",
         "avro": f"{__name__}.avro_source:AvroSource",
         "orc": f"{__name__}.orc_source:OrcSource",
         "parquet": f"{__name__}.parquet_source:ParquetSource",
@@ -48,13 +61,34 @@ def name_of(path: str) -> str | None:
     return None
 
 
-def check(path: str) -> type[Source]:
-    """Selects the class for a file by its name, and checks the file's first bytes.
+def check(path: str, reading: Reading = DEFAULT) -> None:
+    """Checks a file's first bytes.
+
+    Args:
+      path: The file; the end of its name says the format.
+      reading: How files are read.
 
     Raises:
       UserError: The file cannot be opened, its content contradicts its suffix, or no
         class reads files with this suffix.
     """
+    _class_for(path).check_as(path, reading)
+
+
+def open_source(path: str, reading: Reading = DEFAULT) -> Source:
+    """Checks a file and opens it, which reads its column names.
+
+    Args:
+      path: The file; the end of its name says the format.
+      reading: How files are read.
+
+    Raises:
+      UserError: See `check`; or the file has no columns.
+    """
+    return _class_for(path).open(path, reading)
+
+
+def _class_for(path: str) -> type[Source]:
     name = name_of(path)
     if name is None:
         raise UserError(
@@ -64,14 +98,4 @@ def check(path: str) -> type[Source]:
             expected=f"names that end in {listed(suffixes(), 'or')}",
         )
     kind: type[Source] = SOURCES[name]
-    kind.check(path)
     return kind
-
-
-def open_source(path: str) -> Source:
-    """Checks a file and opens it, which reads its column names.
-
-    Raises:
-      UserError: See `check`; or the file has no columns, or is Parquet without rows.
-    """
-    return check(path)(path)

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from strategos.components.data_files.sources.reading import CsvFormat
 from strategos.components.data_files.sources.source import Part
 from strategos.components.files import storage
 
 if TYPE_CHECKING:
     import numpy as np
 
-_QUOTE, _COMMA, _LF, _CR = b'",\n\r'
+_LF, _CR = b"\n\r"
 _BOM = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 16 << 20
 _CHUNK = 4096
@@ -39,32 +40,35 @@ class Scan(NamedTuple):
     last_row: tuple[int | None, int | None]
 
 
-def starts(path: str, size: int) -> list[int]:
+def starts(path: str, size: int, form: CsvFormat) -> list[int]:
     """Offsets that cut a file into parts of about `size` bytes; none is behind a quote.
 
     Args:
       path: An uncompressed file.
       size: Bytes; a remainder below this goes to the last part.
+      form: How the file is written, in an encoding that `has_ascii_bytes`.
     """
+    quote = form.quote.encode("ascii")
     starts_of_rows = [0]
     with storage.open_binary(path) as file:
         # On Cloud Storage, to seek the end of an object is an error.
         (end,) = (each.size for each in storage.statuses([path]))
         for start in range(size, end - size + 1, size):
             file.seek(start - 1)
-            while file.read(1) == b'"':
+            while quote and file.read(1) == quote:
                 start += 1
             if starts_of_rows[-1] < start < end:
                 starts_of_rows.append(start)
     return starts_of_rows
 
 
-def scan(path: str, part: Part) -> Scan:
+def scan(path: str, part: Part, form: CsvFormat) -> Scan:
     """Scans a part of a file.
 
     Args:
       path: An uncompressed file.
       part: Begins at one of `starts` and ends at the next.
+      form: How the file is written.
     """
     import numpy as np
 
@@ -74,8 +78,9 @@ def scan(path: str, part: Part) -> Scan:
         length = -1 if part.stop is None else part.stop + 1 - part.start + before
         data = np.frombuffer(file.read(length), np.uint8)
     stop = len(data) if part.stop is None else before + part.stop - part.start
-    quotes = np.flatnonzero(data[:stop] == _QUOTE)
-    may_open = _may_open(data, quotes, at_start=not part.start)
+    quote = ord(form.quote) if form.quote else -1
+    quotes = np.flatnonzero(data[:stop] == quote)
+    may_open = _may_open(data, quotes, ord(form.delimiter), at_start=not part.start)
     rows_of_states = []
     for quoted, toggles in enumerate(_toggles(quotes, may_open)):
         # Behind the last byte begins the next part.
@@ -166,12 +171,14 @@ def _line_ends(data: np.ndarray) -> np.ndarray:
     return np.flatnonzero(feeds | returns)
 
 
-def _may_open(data: np.ndarray, quotes: np.ndarray, at_start: bool) -> np.ndarray:
+def _may_open(
+    data: np.ndarray, quotes: np.ndarray, delimiter: int, at_start: bool
+) -> np.ndarray:
     """Whether each quote stands where a field begins."""
     import numpy as np
 
     previous = data[np.maximum(quotes - 1, 0)]
-    opens = (previous == _COMMA) | (previous == _LF) | (previous == _CR)
+    opens = (previous == delimiter) | (previous == _LF) | (previous == _CR)
     if at_start and len(quotes):
         first = len(_BOM) if data[:3].tobytes() == _BOM else 0
         opens[0] |= quotes[0] == first

@@ -11,12 +11,16 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from pathlib import Path
+from itertools import islice
 from typing import IO, TYPE_CHECKING
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources import csv_cuts
+from strategos.components.data_files.sources import csv_cuts, csv_records
+from strategos.components.data_files.sources.reading import (
+    DEFAULT,
+    CsvFormat,
+    Reading,
+)
 from strategos.components.data_files.sources.source import (
     MAX_ROWS,
     WHOLE,
@@ -41,39 +45,52 @@ _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
 class CsvSource(Source):
-    """A CSV file in UTF-8 with a header; every column is read as text.
+    """A CSV file with a header; every column is read as text.
 
     An empty field is a missing value. Malformed is a row that has not as many fields as
     the header.
+
+    Attributes:
+      form: How the file is written.
     """
 
     cut_by_scan = True
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, form: CsvFormat = DEFAULT.csv):
         """See `Source`."""
         self.path = path
+        self.form = form
         self.names = self._read_header()
 
     @classmethod
-    def check(cls, path: str) -> None:
+    def open(cls, path: str, reading: Reading) -> CsvSource:
+        """See `Source`."""
+        cls.check_as(path, reading)
+        return cls(path, reading.csv)
+
+    @classmethod
+    def check_as(cls, path: str, reading: Reading) -> None:
         """See `Source`."""
         head = formats.head(path)
         if not head:
             raise UserError(_empty(path))
-        if path.endswith(".gz"):
-            head = formats.unpacked(path, head)
-        formats.check_text(path, head)
+        formats.check_text(path, formats.unpacked(path, head), reading.csv.encoding)
+
+    @classmethod
+    def check(cls, path: str) -> None:
+        """See `Source`."""
+        cls.check_as(path, DEFAULT)
 
     def parts(self, size: int) -> list[Part]:
         """See `Source`: byte ranges; a compressed file is one part."""
-        if self._is_compressed:
+        if formats.compression(self.path) or not self.form.has_ascii_bytes:
             return [WHOLE]
-        starts = csv_cuts.starts(self.path, size)
+        starts = csv_cuts.starts(self.path, size, self.form)
         return list(map(Part, starts, [*starts[1:], None]))
 
     def scan(self, part: Part) -> csv_cuts.Scan:
         """See `Source`."""
-        return csv_cuts.scan(self.path, part)
+        return csv_cuts.scan(self.path, part, self.form)
 
     def cut(self, parts: Sequence[Part], scans: Sequence[csv_cuts.Scan]) -> list[Part]:
         """See `Source`; rejects a file with an unclosed quote."""
@@ -104,12 +121,12 @@ class CsvSource(Source):
         try:
             for batch in self._open(part):
                 if any(map(_has_zero_byte, batch.columns)):
-                    raise UserError(formats.zero_byte(self.path))
+                    raise UserError(formats.zero_byte(self.path, self.form.encoding))
                 if batch.num_rows:
                     rows, last = rows + batch.num_rows, batch[-1][-1].as_py()
                 for start in range(0, batch.num_rows, MAX_ROWS):
                     yield batch.slice(start, MAX_ROWS)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             raise UserError(self._explain(part, error)) from error
         if not rows and part == WHOLE and not self.malformed:
             raise UserError(_no_row(self.path))
@@ -127,53 +144,54 @@ class CsvSource(Source):
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
         csv.field_size_limit(sys.maxsize)
-        lines: list[bytes] = []
+        form, lines = self.form, list[str]()
 
-        def read(file: IO[bytes]) -> Iterator[str]:
+        def read(file: IO[str]) -> Iterator[str]:
             for line in file:
                 lines.append(line)
-                yield line.decode("utf-8", "replace")
+                yield line
 
         with formats.unpacked_file(self.path) as file:
-            records = filter(None, csv.reader(read(file)))
-            deque(islice(records, rows + 1), maxlen=0)  # reads no line behind them
-        text = b"".join(lines)
-        Path(path).write_bytes(gzip.compress(text) if self._is_compressed else text)
+            text = io.TextIOWrapper(file, form.encoding, "surrogateescape", newline="")
+            reader = csv.reader(read(text), **csv_records.dialect(form))
+            # Reads no line behind them.
+            deque(islice(filter(None, reader), rows + 1), maxlen=0)
+        content = "".join(lines).encode(form.encoding, "surrogateescape")
+        formats.write_packed(path, content)
 
     def where(self, part: Part, row: int) -> str:
         """See `Source`: a line number from 1, header included."""
-        return _place(enumerate(self._records(part)), row, row + (not part.start))
-
-    @property
-    def _is_compressed(self) -> bool:
-        return self.path.endswith(".gz")
+        return self._place(enumerate(self._records(part)), row, row + (not part.start))
 
     def _open(self, part: Part) -> pyarrow.csv.CSVStreamingReader:
         import pyarrow as pa
         import pyarrow.csv
 
-        source = storage.open_arrow(self.path)
+        source, codec = storage.open_arrow(self.path), formats.compression(self.path)
         if part.stop is not None:
             source = source.get_stream(part.start, part.stop - part.start)
         elif part.start:  # a stream to the end reads there; Cloud Storage rejects that
             source.seek(part.start)
-        elif self._is_compressed:
-            source = pa.CompressedInputStream(source, "gzip")
+        elif codec:
+            source = pa.CompressedInputStream(source, codec)
         return pyarrow.csv.open_csv(
             source,
             read_options=pyarrow.csv.ReadOptions(
                 block_size=for_columns(_BLOCK_BYTES, _MOST_BYTES, len(self.names)),
                 column_names=self.names if part.start else None,
                 use_threads=self.malformed is None,  # else a row has no number
+                encoding=self._arrow_encoding,
             ),
             parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.form.delimiter,
+                quote_char=self.form.quote or False,
                 newlines_in_values=True,
                 invalid_row_handler=self._handler(),
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
                 strings_can_be_null=True,
-                null_values=[""],
+                null_values=["", *self.form.nulls],
             ),
         )
 
@@ -190,14 +208,14 @@ class CsvSource(Source):
 
         def skip(row: pyarrow.csv.InvalidRow) -> str:
             index = row.number - 2  # from 1, header included
-            place = f"{self.path}: {_place(records, index, index + 1)}"
+            place = f"{self.path}: {self._place(records, index, index + 1)}"
             malformed[index] = self._wrong_count(place, row.actual_columns, row.text)
             return "skip"
 
         return skip
 
     def _wrong_count(self, place: str, fields: int, text: str) -> str:
-        remedy = "Correct the line; a field with a comma needs quotes."
+        remedy = "Correct the line; a field with the delimiter needs quotes."
         if "\n" in text.strip():
             remedy = "A quote stays open at its end: close it, or correct the fields."
         return (
@@ -212,7 +230,7 @@ class CsvSource(Source):
             raise UserError(self._explain(WHOLE, error)) from error
         if not header:
             raise UserError(_empty(self.path))
-        _check_separator(self.path, header)
+        csv_records.check_header(self.path, header, self.form)
         check_names(self.path, header)
         return tuple(header)
 
@@ -227,24 +245,21 @@ class CsvSource(Source):
     def _records(
         self, part: Part = WHOLE, after: Sequence[str] = ()
     ) -> Iterator[tuple[int, list[str]]]:
-        """Yields each record from the start of `part` on, with its line; slow.
+        return csv_records.records(self.path, self.form, part, after)
 
-        Args:
-          part: The part to start at.
-          after: Lines to append to the file's lines.
-        """
-        csv.field_size_limit(sys.maxsize)
-        before = csv_cuts.count_lines(self.path, part.start)
-        encoding = "utf-8" if part.start else "utf-8-sig"
-        with formats.unpacked_file(self.path) as file:
-            file.seek(part.start)
-            text = io.TextIOWrapper(file, encoding, newline="")
-            reader = csv.reader(chain(text, after))
-            line = before + 1
-            for record in reader:
-                if record:
-                    yield line, record
-                line = before + reader.line_num + 1
+    def _place(
+        self,
+        records: Iterator[tuple[int, tuple[int, list[str]]]],
+        row: int,
+        index: int,
+    ) -> str:
+        """Where the record `index` is, the row `row`; reads no record behind it."""
+        line = csv_records.line_of(records, index)
+        return f"row {row + 1}" if line is None else f"line {line}"
+
+    @property
+    def _arrow_encoding(self) -> str:
+        return "utf8" if self.form.is_utf8 else self.form.encoding
 
     def _explain(self, part: Part, error: Exception) -> str:
         line = 0
@@ -252,14 +267,19 @@ class CsvSource(Source):
             for line, record in self._records(part):
                 if line > 1 and len(record) != len(self.names):
                     place = f"{self.path}: line {line}"
-                    return self._wrong_count(place, len(record), ",".join(record))
+                    text = self.form.delimiter.join(record)
+                    return self._wrong_count(place, len(record), text)
             if line == 1:
                 return _no_row(self.path)
         except UnicodeDecodeError:
-            return formats.not_utf8(self.path)
+            return formats.not_decoded(self.path, self.form.encoding)
         except (OSError, EOFError, zlib.error, csv.Error) as reading_error:
             error = reading_error
-        damaged = isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile))
+        damaged = isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)) or (
+            formats.compression(self.path) is not None
+            and isinstance(error, OSError)
+            and not error.strerror
+        )
         gone = is_remote(self.path) and not damaged
         if isinstance(error, OSError) and (gone or error.strerror):
             return formats.unreadable(self.path, error)
@@ -270,19 +290,8 @@ class CsvSource(Source):
             )
         return (
             f"{self.path}: cannot be read as CSV: {error}. Expected a header and "
-            f"comma-separated fields; correct the file."
+            f"fields separated by {self.form.delimiter!r}; correct the file."
         )
-
-
-def _place(
-    records: Iterator[tuple[int, tuple[int, list[str]]]], row: int, index: int
-) -> str:
-    """Where the record `index` is, the row `row`; reads no record behind it."""
-    with contextlib.suppress(csv.Error):  # a zero byte raises before Python 3.11
-        for at, (line, _) in records:
-            if at == index:
-                return f"line {line}"
-    return f"row {row + 1}"
 
 
 def _has_zero_byte(column: pa.StringArray) -> bool:
@@ -292,32 +301,6 @@ def _has_zero_byte(column: pa.StringArray) -> bool:
         return False
     last = memoryview(offsets).cast("i")[column.offset + len(column)]
     return _ZERO.search(memoryview(data)[:last]) is not None  # without a copy
-
-
-def _check_separator(path: str, header: Sequence[str]) -> None:
-    """Rejects a first line that is no comma-separated header, e.g. `a;b;c`.
-
-    Raises:
-      UserError: Names the likely cause.
-    """
-    if header[0].lower().startswith("sep=") and len(header) <= 2:
-        raise UserError(
-            f"{path}: line 1 is `{','.join(header)}`, which is for Excel. Remove the "
-            "line: the header comes first, and fields are separated by commas."
-        )
-    if header[0].startswith("#") and len(header) == 1:
-        raise UserError(
-            f"{path}: line 1 is a comment, `{header[0][:100]}`. Remove the line: the "
-            "header comes first."
-        )
-    signs = [sign for sign in ";\t|" if len(header) == 1 and sign in header[0]]
-    if signs:
-        raise UserError(
-            f"{path}: the header is one column, `{header[0][:100]}`. Fields are "
-            f"separated by commas, not by {signs[0]!r}: write the file again, in "
-            f"pandas by `pandas.read_csv(path, sep={signs[0]!r}).to_csv(path, "
-            "index=False)`."
-        )
 
 
 def _no_row(path: str) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strategos.components.data_files.inference import Profile
+    from strategos.components.data_files.sources.reading import Reading
 
 
 MAX_COLUMNS = 50_000
@@ -127,6 +128,34 @@ class Source(abc.ABC):
             the format found and the remedy.
         """
         del path  # by default, the constructor finds that
+
+    @classmethod
+    def check_as(cls, path: str, reading: Reading) -> None:
+        """Checks a file as `check` does; by default, a format has no settings.
+
+        Args:
+          path: The file.
+          reading: How the files are read.
+
+        Raises:
+          UserError: See `check`.
+        """
+        del reading
+        cls.check(path)
+
+    @classmethod
+    def open(cls, path: str, reading: Reading) -> Source:
+        """Checks a file and opens it; by default, a format has no settings.
+
+        Args:
+          path: The file.
+          reading: How the files are read.
+
+        Raises:
+          UserError: See `check` and the constructor.
+        """
+        cls.check_as(path, reading)
+        return cls(path)
 
     def parts(self, size: int) -> list[Part]:
         """Divides the file into parts; by default, into one.

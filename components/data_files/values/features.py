@@ -159,11 +159,14 @@ def _to_lists(
         return _from_lists(name, column, kind, watch)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    written = column
+    if kind != Kind.BYTES and is_text(column.type):
+        column = nulls.pointed(column)
     try:
         numbers = _read(column, kind, nulls)
     except pa.ArrowInvalid as error:
         row = first_false(column, lambda part: _is_read(part, kind, nulls))
-        raise BadValueError(name, row, column[row].as_py()) from error
+        raise BadValueError(name, row, written[row].as_py()) from error
     if watch and types.is_floating(numbers.type):
         watch.see(name, column, numbers)
     values = numbers.cast(ARROW[kind], safe=False)

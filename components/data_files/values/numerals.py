@@ -36,15 +36,17 @@ _EXACT_POWER = 22  # and all powers of ten
 
 @dataclasses.dataclass(frozen=True)
 class Nulls:
-    """The spellings of a missing value in a column of numbers.
+    """How the fields of a column of numbers are written: missing values, decimal mark.
 
     An empty field, or a field of spaces only, is always missing in such a column.
 
     Attributes:
       spellings: Texts as in `data.null_values`; surrounding spaces are ignored.
+      decimal: The decimal mark, `.` or `,`.
     """
 
     spellings: tuple[str, ...] = ()
+    decimal: str = "."
 
     @functools.cached_property
     def _spelled(self) -> pa.Array:
@@ -66,6 +68,18 @@ class Nulls:
         spelled = pc.is_in(trimmed, value_set=self._spelled.cast(text.type))
         # Not `if_else`: pyarrow 18.1 gives it wrong bytes of a slice of strings.
         return pc.replace_with_mask(text, spelled, pa.scalar(None, text.type))
+
+    def pointed(self, text: pa.Array) -> pa.Array:
+        """Text of numbers (strings) with `.` as its decimal mark.
+
+        If the mark is `,`, spellings of a missing value become null, and `.` becomes
+        `,`: `1.234` is no number then, as it may be 1234.
+        """
+        if self.decimal == ".":
+            return text
+        marked = pc.replace_substring(self.hide(text), ".", "\0")
+        pointed = pc.replace_substring(marked, self.decimal, ".")
+        return pc.replace_substring(pointed, "\0", self.decimal)
 
 
 ONLY_EMPTY = Nulls()

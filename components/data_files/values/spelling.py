@@ -75,7 +75,7 @@ def key_of(column: pa.Array, kind: Kind, nulls: numerals.Nulls) -> pa.BinaryArra
     encoded = (column if is_text(column.type) else text_of(column)).dictionary_encode()
     values = encoded.dictionary
     if kind in (Kind.INT, Kind.FLOAT) and is_text(values.type):
-        values = nulls.hide(values)
+        values = nulls.pointed(nulls.hide(values))
     wanted = ~_matches(values, _INTEGER)
     if kind == Kind.BYTES:
         wanted &= _matches(values, _WHOLE_AS_TEXT)

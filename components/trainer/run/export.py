@@ -48,6 +48,7 @@ def export(
     folder: str,
     null_values: Sequence[str] = (),
     graph: TransformGraph | None = None,
+    reading: str = "{}",
 ) -> None:
     """Writes a model as a SavedModel.
 
@@ -58,6 +59,7 @@ def export(
       folder: Folder that gets the SavedModel.
       null_values: Spellings of a missing number in the raw data.
       graph: Transform's graph; by default the one of `context`, which is loaded.
+      reading: How the data files were written, see `WorkerSpec`.
 
     Raises:
       UserError: An input of the model is computed from the label's raw column.
@@ -82,6 +84,7 @@ def export(
         classes=named,
         from_logits=_from_logits(model),
         null_values=null_values,
+        reading=reading,
     )
 
 
@@ -95,6 +98,7 @@ def describe(
     unused: Iterable[str] = (),
     from_logits: bool | None = None,
     null_values: Sequence[str] = (),
+    reading: str = "{}",
 ) -> None:
     """Writes `assets.extra`, which describes a SavedModel's inputs; see above.
 
@@ -108,6 +112,7 @@ def describe(
         client may send any value.
       from_logits: Whether the model answers with logits; None if that is not known.
       null_values: Spellings of a missing number in the raw data.
+      reading: How the data files were written, see `WorkerSpec`.
     """
     schema = f"{folder}/{exported.SCHEMA}"
     tf.io.gfile.makedirs(os.path.dirname(schema))
@@ -117,6 +122,7 @@ def describe(
         described |= {"classes": list(classes), "unused": sorted(unused)}
         described["from_logits"] = from_logits
         described["null_values"] = list(null_values)
+        described["reading"] = json.loads(reading)
         file.write(json.dumps(described))
 
 

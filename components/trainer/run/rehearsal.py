@@ -155,7 +155,7 @@ def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
     ):
         relations.find(model, features, graph.ids(), context.label)
         schema = raw_schema_file(spec.transform_graph)
-        export(model, context, schema, folder, spec.null_values, graph)
+        export(model, context, schema, folder, spec.null_values, graph, spec.reading)
 
 
 def _size(variable: Any) -> int:

@@ -134,7 +134,8 @@ def _export(
     tables = relations.find(model, features, graph.ids(), context.label)
     record.write(tables, weights)  # first: the weights are kept if the export fails
     raw_schema = raw_schema_file(spec.transform_graph)
-    export(model, context, raw_schema, folder, spec.null_values, graph)
+    given = spec.null_values, graph, spec.reading
+    export(model, context, raw_schema, folder, *given)
 
 
 def _rebuilt(

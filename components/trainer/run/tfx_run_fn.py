@@ -104,6 +104,7 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
         used,
         unused=parsed - used,
         null_values=spec.null_values,
+        reading=spec.reading,
     )
 
 

@@ -348,8 +348,10 @@ class TestRefusals:
         assert "a.csv.gz: cannot be read" in refused(path)
 
     def test_type_that_no_example_holds(self, tmp_path, refused):
-        pq.write_table(pa.table({"x": [{"a": 1}]}), tmp_path / "a.parquet")
-        assert "column `x` has the type struct" in refused(tmp_path / "a.parquet")
+        pq.write_table(pa.table({"x": [[{"a": 1}]]}), tmp_path / "a.parquet")
+        assert "column `x` has the type list<item: struct" in refused(
+            tmp_path / "a.parquet"
+        )
 
     def test_split_without_rows(self, tmp_path, refused):
         path = write_csv(tmp_path / "a.csv", [["x"], ["k"], ["k"]])

@@ -16,8 +16,11 @@ from strategos.components.errors import UserError
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a;b\n1;2\n", "separated by commas, not by ';'"),
-        ("a\tb\n1\t2\n", r"not by '\t'"),
+        (
+            "a;b\n1;2\n",
+            "separated by ',', not by ';': set `data.csv: {delimiter: \";\"}`",
+        ),
+        ("a\tb\n1\t2\n", r"""not by '\t': set `data.csv: {delimiter: "\t"}`"""),
         ("sep=,\na,b\n1,2\n", "line 1 is `sep=,`, which is for Excel"),
         ("sep=;\na;b\n1;2\n", "line 1 is `sep=;`, which is for Excel"),
     ],

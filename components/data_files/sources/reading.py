@@ -1,0 +1,80 @@
+"""How data files are read, beyond their format: settings of `data`."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import json
+from typing import Any
+
+UTF8 = "utf-8"
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvFormat:
+    """How CSV files are written.
+
+    Attributes:
+      delimiter: The character between fields.
+      quote: The character around fields with delimiters or line breaks; "" for none.
+      decimal: The decimal mark of numbers, `.` or `,`.
+      encoding: A text encoding of Python.
+      nulls: Spellings of a missing value in every column, besides an empty field.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    decimal: str = "."
+    encoding: str = UTF8
+    nulls: tuple[str, ...] = ()
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the encoding is UTF-8, with or without a byte order mark."""
+        return codecs.lookup(self.encoding).name in (UTF8, "utf-8-sig")
+
+    @property
+    def has_ascii_bytes(self) -> bool:
+        """Whether the byte of an ASCII character always stands for this character.
+
+        True for UTF-8 and encodings of one byte per character: only then can a search
+        for bytes find where rows begin.
+        """
+        if self.is_utf8:
+            return True
+        every = bytes(range(256))
+        try:
+            text = every.decode(self.encoding, "replace")
+        except UnicodeDecodeError:
+            return False
+        return len(text) == len(every) and text[:128] == every[:128].decode("ascii")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How the files of a run are read.
+
+    Attributes:
+      csv: How CSV files are written.
+    """
+
+    csv: CsvFormat = CsvFormat()
+
+    @classmethod
+    def from_json(cls, text: str) -> Reading:
+        """Parses what `to_json` returned; "" stands for the defaults."""
+        values: dict[str, Any] = json.loads(text or "{}")
+        csv = values.pop("csv", {})
+        nulls = tuple(csv.pop("nulls", ()))
+        return cls(csv=CsvFormat(**csv, nulls=nulls), **values)
+
+    def to_json(self) -> str:
+        """The settings that differ from the defaults, as JSON."""
+        default = dataclasses.asdict(Reading())
+        mine = dataclasses.asdict(self)
+        mine["csv"] = {k: v for k, v in mine["csv"].items() if v != default["csv"][k]}
+        default["csv"] = {}
+        return json.dumps({k: v for k, v in mine.items() if v != default[k]})
+
+
+DEFAULT = Reading()

@@ -1,0 +1,1 @@
+"""Sections of `data`: how files are read, how rows are divided."""
