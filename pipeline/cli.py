@@ -22,6 +22,8 @@ from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.view import streams
 
 _HOMES = {
+    "init": "init.command",
+    "data": "init.command",
     "run": "remote_command",
     "debug": "debugging.command",
     "check-cluster": "debugging.cluster",

@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument(
         "--debug", action="store_true", help="show the traceback of an error"
     )
+    _add_starting(commands, shared)
     _add_running(commands, [shared, _settings()])
     _add_seeing(commands, shared)
     _add_deploying(commands, [shared, _settings()])
@@ -97,6 +98,37 @@ def _settings() -> argparse.ArgumentParser:
         help="one setting, such as trainer.epochs=3; overrides the files",
     )
     return parser
+
+
+def _add_starting(commands: _Commands, shared: argparse.ArgumentParser) -> None:
+    table = argparse.ArgumentParser(add_help=False)
+    table.add_argument(
+        "data", metavar="DATA", help="a file, a folder of files, or a pattern in quotes"
+    )
+    init = commands.add_parser(
+        "init",
+        parents=[shared, table],
+        help="write a workload for a table, and train it once",
+    )
+    init.add_argument(
+        "--label", required=True, metavar="COLUMN", help="the column to predict"
+    )
+    init.add_argument(
+        "--name",
+        metavar="NAME",
+        help="name of the pipeline and its new folder (default: after the data)",
+    )
+    init.add_argument(
+        "--no-fit",
+        action="store_true",
+        help="do not train: the YAML has no bound on the main metric",
+    )
+    data = commands.add_parser(
+        "data",
+        parents=[shared, table],
+        help="show types, ranges, missing values and doubtful columns of a table",
+    )
+    data.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_running(commands: _Commands, parents: _Parents) -> None:

@@ -34,7 +34,7 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
 COMMANDS = (
-    *("clean_command", "debugging", "dev", "image_command", "models_command"),
+    *("clean_command", "debugging", "dev", "image_command", "init", "models_command"),
     *("recurring_command", "remote_command", "retrain_command", "schedule_command"),
 )
 COMPONENTS = (

@@ -90,10 +90,16 @@ def default_name(name: str, info: ValidationInfo) -> str:
       name: The value of the key; "" if it is not set.
       info: pydantic's; its context names the YAML.
     """
-    if name:
-        return name
-    folder = main_file(info.context).parent.name.casefold()
-    letters = unicodedata.normalize("NFKD", folder)  # `ü` as `u` and its dots
+    return name or name_after(main_file(info.context).parent.name)
+
+
+def name_after(folder: str) -> str:
+    """A name for a pipeline: see `default_name`.
+
+    Args:
+      folder: The name of a folder or a file.
+    """
+    letters = unicodedata.normalize("NFKD", folder.casefold())  # `ü`: `u` and its dots
     plain = "".join(each for each in letters if not unicodedata.combining(each))
     words = re.findall("[a-z0-9]+", plain)
     slug = "-".join(words).lstrip("0123456789-")[:63].strip("-")

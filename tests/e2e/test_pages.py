@@ -134,6 +134,11 @@ ELSEWHERE = {
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights:predict "
         '-d \'{"instances": [{"b64": "…"}]}\'',
     ],
+    ("a table of one's own", "tests/e2e/test_init.py", 'words = ("init",'): [
+        "strategos data customers.csv",
+        "strategos init customers.csv --label churned",
+        "cd customers && strategos run",
+    ],
     ("a year of data", "benchmarks/flights_reference.py", "def main"): [
         ".venv/bin/python benchmarks/flights_reference.py"
     ],

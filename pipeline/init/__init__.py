@@ -1,0 +1,1 @@
+"""`strategos init` and `strategos data`: a look at a table, and a first workload."""

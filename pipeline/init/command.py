@@ -1,0 +1,201 @@
+"""`strategos init` and `strategos data`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from strategos.components import node_ids
+from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.components.wording import counted, cut
+from strategos.pipeline import api
+from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.config.types import name_after
+from strategos.pipeline.init import features, first_fit, label, sample
+from strategos.pipeline.init.columns import Column
+from strategos.pipeline.init.workload import Workload
+from strategos.pipeline.runners import apart
+from strategos.pipeline.view import terminal
+from strategos.pipeline.view.live import LiveView
+
+_EXAMPLES = 3  # values of a column that are shown
+
+
+def init(arguments: argparse.Namespace) -> int:
+    """`strategos init`: writes a workload for a table, and trains it once.
+
+    Args:
+      arguments: The parsed command line.
+
+    Raises:
+      UserError: The data or the label cannot be used, or the folder exists.
+    """
+    name = arguments.name or _name_of(arguments.data)
+    if name_after(name) != name:
+        raise BadInputError(
+            key="--name",
+            received=repr(name),
+            expected="lower-case letters, digits and `-`, first a letter, at most 63",
+            remedy=f"E.g. --name {name_after(name)}.",
+        )
+    folder = Path(name)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise BadInputError(
+            f"{folder} exists, and is no empty folder",
+            key="--name",
+            remedy="Choose another name, or remove it.",
+        )
+    workload = _workload(arguments, name, folder)
+    workload.write()
+    _print_features(workload)
+    if arguments.no_fit:
+        return ExitCode.DONE
+    print(f"{folder}: written; the first fit says which bound to set", file=sys.stderr)
+    _fit(workload)
+    print(f"Run it: cd {shlex.quote(str(folder))} && strategos run")
+    return ExitCode.DONE
+
+
+def data(arguments: argparse.Namespace) -> int:
+    """`strategos data`: shows types, ranges, missing values and doubts of columns.
+
+    Args:
+      arguments: The parsed command line.
+
+    Raises:
+      UserError: The data cannot be read.
+    """
+    rows = sample.read(arguments.data)
+    columns = [Column(rows, name) for name in rows.columns]
+    facts = [_facts(column) for column in columns]
+    if arguments.json:
+        result = {"rows": rows.rows, "all_rows": rows.is_whole, "columns": facts}
+        print(json.dumps(result, ensure_ascii=False))
+        return ExitCode.DONE
+    part = "" if rows.is_whole else ", a part of the data"
+    print(f"{counted(rows.rows, 'row')}{part}, {counted(len(facts), 'column')}\n")
+    titles = ["column", "type", "missing", "distinct", "range or examples", "doubt"]
+    cells = [
+        [
+            cut(fact["name"], 30),
+            fact["type"],
+            f"{fact['missing'] / max(1, rows.rows):.1%}" if fact["missing"] else "",
+            f"{fact['distinct']:,}",
+            cut(_range(fact), 40),
+            fact["doubt"],
+        ]
+        for fact in facts
+    ]
+    _print_table(titles, cells)
+    return ExitCode.DONE
+
+
+def _name_of(path: str) -> str:
+    """A name for a workload: after the file, or its folder if that is a pattern."""
+    names = [part.split(".")[0] for part in Path(path).absolute().parts]
+    fixed = [name for name in names if name and not re.search(r"[*?{\[]", name)]
+    return name_after(fixed[-1] if fixed else "")
+
+
+def _workload(arguments: argparse.Namespace, name: str, folder: Path) -> Workload:
+    rows = sample.read(arguments.data)
+    columns = [Column(rows, each) for each in rows.columns]
+    found = label.find(columns, arguments.label)
+    if found.is_text and not found.column.is_text:  # numbers that name classes
+        rows = sample.read(arguments.data, [arguments.label])
+        columns = [Column(rows, each) for each in rows.columns]
+        found = label.find(columns, arguments.label)
+    proposed = features.propose(columns, found)
+    if not any(each.name for each in proposed):
+        raise BadInputError(
+            "no column says anything about the label: "
+            + "; ".join(f"`{each.column.name}`: {each.reason}" for each in proposed),
+            remedy="Add columns that are known before the label is.",
+        )
+    origin = f"strategos init {shlex.quote(arguments.data)}"
+    origin += f" --label {shlex.quote(arguments.label)}"
+    return Workload(name, folder, origin, rows, columns, found, proposed)
+
+
+def _print_features(workload: Workload) -> None:
+    found = workload.label
+    print(f"{found.column.name}: {found.task}, {found.reason}\n")
+    _print_table(
+        ["column", "feature", "why"],
+        [
+            [cut(each.column.name, 30), each.name or "left out", each.reason]
+            for each in workload.features
+        ],
+    )
+    print()
+
+
+def _fit(workload: Workload) -> None:
+    """Trains once, and writes the bound that this fit justifies.
+
+    Raises:
+      UserError: A node fails.
+    """
+    path = str(workload.folder / MAIN_FILE)
+    request = apart.RunRequest(pipeline=path, to_node=node_ids.EVALUATOR)
+    result: api.RunResult = apart.run(request, _follow)
+    if isinstance(result.error, UserError):
+        raise result.error
+    summary: dict[str, Any] = result.run.summary or {}
+    if not summary:
+        raise UserError(f"the first fit ended without an evaluation: {result.run.log}")
+    metrics, trivial = result.run.metrics, summary["trivial"]
+    bound, why = first_fit.bound(workload.label, metrics, trivial, summary["examples"])
+    workload.set_bound(bound, why)
+    metric = workload.main_metric
+    print(f"{metric}: {why}; bound {bound}")
+    if not first_fit.passes(bound, metrics[metric]):
+        print(
+            "note: this fit cannot be told from a model that answers the same for all "
+            "rows, so its model is not blessed. More rows or better columns help."
+        )
+
+
+def _follow(events: str, process: Any) -> int:
+    with LiveView(events):
+        return int(process.wait())
+
+
+def _facts(column: Column) -> dict[str, Any]:
+    is_number = column.is_number and not column.is_list and len(column.numbers)
+    return {
+        "name": column.name,
+        "type": column.kind.name if column.kind else "no value",
+        "missing": column.missing,
+        "distinct": column.distinct,
+        "range": [float(column.numbers.min()), float(column.numbers.max())]
+        if is_number
+        else None,
+        "examples": [str(each) for each in list(column.counts)[:_EXAMPLES]],
+        "doubt": features.suspicion(column),
+    }
+
+
+def _range(fact: dict[str, Any]) -> str:
+    if fact["range"]:
+        low, high = fact["range"]
+        return f"{low:.6g} to {high:.6g}"
+    return ", ".join(fact["examples"])
+
+
+def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    terminal.show(terminal.console(), table)

@@ -1,0 +1,144 @@
+"""Reads a sample of the rows of data files, from all parts of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from strategos.components.data_files import sources
+from strategos.components.data_files.inference import Profile
+from strategos.components.data_files.listing import Listing
+from strategos.components.data_files.sources import Part, Source
+from strategos.components.data_files.sources.source import no_row
+from strategos.components.data_files.values import DEFAULT_NULL_VALUES, features
+from strategos.components.data_files.values.kinds import Kind
+from strategos.components.data_files.values.numerals import Nulls
+from strategos.components.errors import BadInputError
+from strategos.components.files import storage
+from strategos.components.wording import choices
+
+MOST_ROWS = 200_000
+_MOST_CELLS = 20_000_000  # of a sample of a wide table
+_PART_BYTES = 4 << 20
+_NULLS = Nulls(DEFAULT_NULL_VALUES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Rows of data files.
+
+    Attributes:
+      pattern: Pattern of the files, for `data.examples`.
+      columns: By name, the values as features: lists of int64, float32 or binary; null
+        if missing.
+      kinds: Type of each column's values.
+      lists: Columns that may have several values in a row.
+      rows: Number of rows.
+      is_whole: Whether these are all rows of the files.
+    """
+
+    pattern: str
+    columns: dict[str, pa.ListArray]
+    kinds: dict[str, Kind]
+    lists: frozenset[str]
+    rows: int
+    is_whole: bool
+
+
+def read(data: str, texts: Sequence[str] = ()) -> Sample:
+    """Reads about `MOST_ROWS` rows at most, from parts that lie evenly in all files.
+
+    Args:
+      data: A file, a folder of files of one format, or a pattern or URL as in
+        `data.examples`.
+      texts: Columns to read as text, as the files spell their values.
+
+    Raises:
+      BadInputError: No file, or files of several formats.
+      UserError: A file cannot be read.
+    """
+    pattern = _pattern(data)
+    files = [path for span in Listing(pattern).chosen for path in span.files]
+    opened = [each for each in map(sources.open_source, files) if not each.is_empty]
+    if not opened:
+        raise no_row(files[0])
+    names = opened[0].names
+    most = min(MOST_ROWS, _MOST_CELLS // len(names))
+    parts, is_whole = _chosen(opened, most)
+    profiles = {name: Profile(_NULLS) for name in names}
+    rows = 0
+    for source, part in parts:
+        _check_columns(source, names, opened[0].path)
+        rows += source.inspect(part, profiles)
+    kinds = {name: profiles[name].kind for name in names}
+    kinds |= dict.fromkeys(set(texts) & set(names), Kind.BYTES)
+    of_part = None if is_whole else max(1, most // len(parts))
+    table = pa.Table.from_batches(_batches(parts, kinds, of_part))
+    columns = {name: table.column(name).combine_chunks() for name in names}
+    lists = frozenset().union(*(source.lists for source, _ in parts))
+    is_whole &= table.num_rows == rows
+    return Sample(pattern, columns, kinds, lists, table.num_rows, is_whole)
+
+
+def _pattern(data: str) -> str:
+    """The pattern of `data.examples` for a file, a folder, or a pattern."""
+    if not os.path.isdir(data):
+        return data
+    names = sorted(os.listdir(data))
+    formats = {sources.name_of(name) for name in names} - {None}
+    if len(formats) != 1:
+        raise BadInputError(
+            f"{data}: expected a folder with data files of one format",
+            received=choices(names) if names else "an empty folder",
+            remedy=f"Name the files, e.g. '{data.rstrip('/')}/*.csv'.",
+        )
+    return str(Path(data, f"*.{formats.pop()}"))
+
+
+def _chosen(
+    files: Sequence[Source], most: int
+) -> tuple[list[tuple[Source, Part]], bool]:
+    """Parts of the files with about `most` rows, and whether these are all parts."""
+    parts = [(source, part) for source in files for part in _parts(source)]
+    first = next(files[0].batches(parts[0][1]))
+    size = sum(each.size for each in storage.statuses([file.path for file in files]))
+    rows = max(1, size * first.num_rows // max(1, first.nbytes))  # about
+    wanted = max(2, len(parts) * most // rows)
+    if len(parts) <= wanted:
+        return parts, True
+    places = {index * (len(parts) - 1) // (wanted - 1) for index in range(wanted)}
+    return [parts[place] for place in sorted(places)], False
+
+
+def _parts(source: Source) -> list[Part]:
+    parts = source.parts(_PART_BYTES)
+    if source.cut_by_scan and len(parts) > 1:
+        return source.cut(parts, [source.scan(part) for part in parts])
+    return parts
+
+
+def _check_columns(source: Source, names: Sequence[str], first: str) -> None:
+    lacking = [name for name in names if name not in source.names]
+    if lacking:
+        raise BadInputError(
+            f"{source.path}: has no column `{lacking[0]}`; {first} has it",
+            remedy="Name files that have the same columns.",
+        )
+
+
+def _batches(
+    parts: Sequence[tuple[Source, Part]], kinds: dict[str, Kind], most: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The first rows of each part as features; all rows if `most` is None."""
+    for source, part in parts:
+        left = most
+        for batch in source.batches(part):
+            batch = batch.slice(0, left)
+            yield features.convert(batch, kinds, _NULLS)
+            left = None if left is None else left - batch.num_rows
+            if left == 0:
+                break
