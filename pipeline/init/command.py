@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategos.components import node_ids
+from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, ExitCode, UserError
 from strategos.components.wording import counted, cut
 from strategos.pipeline import api
@@ -110,8 +111,9 @@ def _workload(arguments: argparse.Namespace, name: str, folder: Path) -> Workloa
     rows = sample.read(arguments.data)
     columns = [Column(rows, each) for each in rows.columns]
     found = label.find(columns, arguments.label)
-    if found.is_text and not found.column.is_text:  # numbers that name classes
-        rows = sample.read(arguments.data, [arguments.label])
+    texts, nulls = _spelled(found)
+    if texts or nulls:
+        rows = sample.read(arguments.data, texts, nulls)
         columns = [Column(rows, each) for each in rows.columns]
         found = label.find(columns, arguments.label)
     proposed = features.propose(columns, found)
@@ -124,6 +126,17 @@ def _workload(arguments: argparse.Namespace, name: str, folder: Path) -> Workloa
     origin = f"strategos init {shlex.quote(arguments.data)}"
     origin += f" --label {shlex.quote(arguments.label)}"
     return Workload(name, folder, origin, rows, columns, found, proposed)
+
+
+def _spelled(found: label.Label) -> tuple[list[str], list[str]]:
+    """Columns to read as text, and texts that stand for a missing value.
+
+    Numbers that name classes are read as text. A label such as `NA` is none.
+    """
+    column = found.column
+    texts = [column.name] if found.is_text and not column.is_text else []
+    nulls = [each for each in DEFAULT_NULL_VALUES if each in column.counts]
+    return texts, nulls if column.is_text else []
 
 
 def _print_features(workload: Workload) -> None:

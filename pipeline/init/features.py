@@ -7,7 +7,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -111,20 +111,34 @@ def _leak(column: Column, label: Label) -> str:
     if label.task == "regression":
         same = _correlation(column, label.column)
         return f"a leak: correlation {same:.5f} with the label" if same else ""
-    if column.distinct * _ROWS_OF_VALUE > len(column.present):
-        return ""
-    pairs = pa.table({"value": column.values, "label": label.classes_of_rows})
-    known = pc.and_(pairs["value"].is_valid(), pairs["label"].is_valid())
-    pairs = pairs.filter(known).append_column(
-        "one", pa.array([1] * pc.sum(known).as_py())
-    )
-    counts = pairs.group_by(["value", "label"]).aggregate([("one", "sum")])
-    best = counts.group_by("value").aggregate([("one_sum", "max")])
-    share = (pc.sum(best["one_sum_max"]).as_py() or 0) / max(1, pairs.num_rows)
-    constant = label.most_frequent  # what one answer for all rows gets right
-    if share < _ALWAYS or share <= constant:
+    share = max((_tells(each, label) for each in _groups(column, label)), default=0.0)
+    if share < _ALWAYS or share <= label.most_frequent:
         return ""
     return f"a leak: it tells the label in {share:.1%} of the rows"
+
+
+def _groups(column: Column, label: Label) -> Iterator[pa.Array]:
+    """Groups of the rows by value, by gap, and by size: at the label's share."""
+    if column.distinct * _ROWS_OF_VALUE <= len(column.present):
+        yield column.values
+    if column.missing:
+        yield column.values.is_null()
+    if column.is_number and label.task == "binary":
+        share = label.share_of_positives
+        for limit in np.quantile(column.numbers, [share, 1 - share]):
+            yield pc.greater(column.values, float(limit))
+            yield pc.greater_equal(column.values, float(limit))
+
+
+def _tells(groups: pa.Array, label: Label) -> float:
+    """The share of the rows whose label is the most frequent one of their group."""
+    pairs = pa.table({"value": groups, "label": label.classes_of_rows})
+    pairs = pairs.filter(pairs["label"].is_valid())
+    ones = pa.array(np.ones(pairs.num_rows, np.int64))
+    pairs = pairs.append_column("one", ones)
+    counts = pairs.group_by(["value", "label"]).aggregate([("one", "sum")])
+    best = counts.group_by("value").aggregate([("one_sum", "max")])
+    return (pc.sum(best["one_sum_max"]).as_py() or 0) / max(1, pairs.num_rows)
 
 
 def _correlation(column: Column, label: Column) -> float:

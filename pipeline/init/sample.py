@@ -13,6 +13,7 @@ from strategos.components.data_files import sources
 from strategos.components.data_files.inference import Profile
 from strategos.components.data_files.listing import Listing
 from strategos.components.data_files.sources import Part, Source
+from strategos.components.data_files.sources.reading import CsvFormat, Reading
 from strategos.components.data_files.sources.source import no_row
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES, features
 from strategos.components.data_files.values.kinds import Kind
@@ -20,11 +21,11 @@ from strategos.components.data_files.values.numerals import Nulls
 from strategos.components.errors import BadInputError
 from strategos.components.files import storage
 from strategos.components.wording import choices
+from strategos.pipeline.init import csv_form
 
 MOST_ROWS = 200_000
 _MOST_CELLS = 20_000_000  # of a sample of a wide table
 _PART_BYTES = 4 << 20
-_NULLS = Nulls(DEFAULT_NULL_VALUES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Sample:
 
     Attributes:
       pattern: Pattern of the files, for `data.examples`.
+      csv: How CSV files are written.
       columns: By name, the values as features: lists of int64, float32 or binary; null
         if missing.
       kinds: Type of each column's values.
@@ -42,6 +44,7 @@ class Sample:
     """
 
     pattern: str
+    csv: CsvFormat
     columns: dict[str, pa.ListArray]
     kinds: dict[str, Kind]
     lists: frozenset[str]
@@ -49,13 +52,14 @@ class Sample:
     is_whole: bool
 
 
-def read(data: str, texts: Sequence[str] = ()) -> Sample:
+def read(data: str, texts: Sequence[str] = (), nulls: Sequence[str] = ()) -> Sample:
     """Reads about `MOST_ROWS` rows at most, from parts that lie evenly in all files.
 
     Args:
       data: A file, a folder of files of one format, or a pattern or URL as in
         `data.examples`.
       texts: Columns to read as text, as the files spell their values.
+      nulls: Spellings of a missing value in every column of CSV files.
 
     Raises:
       BadInputError: No file, or files of several formats.
@@ -63,13 +67,16 @@ def read(data: str, texts: Sequence[str] = ()) -> Sample:
     """
     pattern = _pattern(data)
     files = [path for span in Listing(pattern).chosen for path in span.files]
-    opened = [each for each in map(sources.open_source, files) if not each.is_empty]
+    form = _form(files[0], tuple(nulls))
+    every = [sources.open_source(path, Reading(csv=form)) for path in files]
+    opened = [each for each in every if not each.is_empty]
     if not opened:
         raise no_row(files[0])
     names = opened[0].names
     most = min(MOST_ROWS, _MOST_CELLS // len(names))
     parts, is_whole = _chosen(opened, most)
-    profiles = {name: Profile(_NULLS) for name in names}
+    spelled = Nulls(DEFAULT_NULL_VALUES, decimal=form.decimal)
+    profiles = {name: Profile(spelled) for name in names}
     rows = 0
     for source, part in parts:
         _check_columns(source, names, opened[0].path)
@@ -77,11 +84,11 @@ def read(data: str, texts: Sequence[str] = ()) -> Sample:
     kinds = {name: profiles[name].kind for name in names}
     kinds |= dict.fromkeys(set(texts) & set(names), Kind.BYTES)
     of_part = None if is_whole else max(1, most // len(parts))
-    table = pa.Table.from_batches(_batches(parts, kinds, of_part))
+    table = pa.Table.from_batches(_batches(parts, kinds, spelled, of_part))
     columns = {name: table.column(name).combine_chunks() for name in names}
     lists = frozenset().union(*(source.lists for source, _ in parts))
     is_whole &= table.num_rows == rows
-    return Sample(pattern, columns, kinds, lists, table.num_rows, is_whole)
+    return Sample(pattern, form, columns, kinds, lists, table.num_rows, is_whole)
 
 
 def _pattern(data: str) -> str:
@@ -97,6 +104,17 @@ def _pattern(data: str) -> str:
             remedy=f"Name the files, e.g. '{data.rstrip('/')}/*.csv'.",
         )
     return str(Path(data, f"*.{formats.pop()}"))
+
+
+def _form(path: str, nulls: tuple[str, ...]) -> CsvFormat:
+    """How CSV files are written, by the first one; the default for other formats."""
+    name = sources.name_of(path)
+    if name is None or not name.startswith("csv"):
+        return CsvFormat()
+    try:
+        return dataclasses.replace(csv_form.guess(path), nulls=nulls)
+    except (OSError, EOFError, ValueError):
+        return CsvFormat()  # the reader says what is wrong with the file
 
 
 def _chosen(
@@ -131,14 +149,17 @@ def _check_columns(source: Source, names: Sequence[str], first: str) -> None:
 
 
 def _batches(
-    parts: Sequence[tuple[Source, Part]], kinds: dict[str, Kind], most: int | None
+    parts: Sequence[tuple[Source, Part]],
+    kinds: dict[str, Kind],
+    spelled: Nulls,
+    most: int | None,
 ) -> Iterator[pa.RecordBatch]:
     """The first rows of each part as features; all rows if `most` is None."""
     for source, part in parts:
         left = most
         for batch in source.batches(part):
             batch = batch.slice(0, left)
-            yield features.convert(batch, kinds, _NULLS)
+            yield features.convert(batch, kinds, spelled)
             left = None if left is None else left - batch.num_rows
             if left == 0:
                 break

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from strategos.components.data_files.sources.reading import CsvFormat
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.files import commit
 from strategos.pipeline.config import MAIN_FILE
@@ -100,6 +101,8 @@ class Workload:
             if each.filling is not None
         }
         rows, data = self.sample.rows, ["  split: {train: 8, eval: 2, validation: 1}"]
+        form = _written_csv(self.sample.csv)
+        data[:0] = [f"  csv: {{{form}}}"] if form else []
         if self.label.column.missing:
             data.append("  unlabelled: drop")
         if fillings:
@@ -187,6 +190,17 @@ pusher: {{to: serving, keep: 3}}
             f"  {presence} {shape}".rstrip()
             + "\n}\n"
         )
+
+
+def _written_csv(form: CsvFormat) -> str:
+    """The settings of `data.csv` that differ from the defaults."""
+    default = dataclasses.asdict(CsvFormat())
+    given = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in dataclasses.asdict(form).items()
+        if value != default[key]
+    }
+    return ", ".join(f"{key}: {json.dumps(value)}" for key, value in given.items())
 
 
 _BATCHES = ((32, 5_000), (128, 50_000), (512, 500_000), (1024, 10**18))

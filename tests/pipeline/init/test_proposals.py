@@ -12,6 +12,7 @@ import pytest
 
 from strategos.components.errors import BadInputError
 from strategos.pipeline import cli
+from strategos.pipeline.config import loading
 from strategos.pipeline.init import features, label, sample
 from strategos.pipeline.init.columns import Column
 
@@ -109,6 +110,17 @@ def test_a_number_that_is_the_label_is_a_leak(tmp_path):
     assert proposal_for(tmp_path, noisy, NUMBERS).name
 
 
+def test_a_number_whose_size_or_gap_tells_the_label_is_a_leak(tmp_path):
+    works = NUMBERS > 0.3
+    target = np.where(works, "yes", "no")
+    hours = np.where(works, 10 + NUMBERS, 0)
+    assert "a leak" in proposal_for(tmp_path, hours, target).reason
+    gap = ["" if each else number for each, number in zip(works, NUMBERS, strict=True)]
+    assert "a leak" in proposal_for(tmp_path, gap, target).reason
+    unsure = np.where(np.random.default_rng(5).random(ROWS) < 0.9, hours, 11)
+    assert proposal_for(tmp_path, unsure, target).name
+
+
 def test_names_of_features_are_plain_and_differ(tmp_path):
     names = ["Größe (cm)", "Größe [cm]", "2nd", "größe_cm", "…"]
     table = {name: NUMBERS for name in names} | {"label": CLASSES}
@@ -181,6 +193,37 @@ def test_an_existing_folder_stays_as_it_is(tmp_path, capsys, monkeypatch):
     assert cli.main(["init", "table.csv", "--label", "bought"]) == 2
     assert "table exists" in capsys.readouterr().err
     assert [each.name for each in (tmp_path / "table").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "windows-1252"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_a_file_of_another_program_is_read_as_it_is_written(
+    tmp_path, encoding, delimiter
+):
+    decimal = "." if delimiter == "," else ","
+    numbers = [f"{each:.2f}".replace(".", decimal) for each in NUMBERS]
+    lines = [delimiter.join(["größe", "note", "y"])]
+    lines += [delimiter.join([each, "a, b: ü", "1"]) for each in numbers]
+    if delimiter == ",":
+        lines = [each.replace("a, b: ü", '"a, b: ü"') for each in lines]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(lines) + "\n", encoding=encoding)
+    rows = sample.read(str(path))
+    assert (rows.csv.delimiter, rows.csv.decimal) == (delimiter, decimal)
+    column = Column(rows, "größe")
+    assert column.numbers == pytest.approx(NUMBERS.round(2), abs=1e-6)
+    assert Column(rows, "note").counts == {"a, b: ü": ROWS}
+
+
+def test_a_label_spelled_as_missing_is_none(tmp_path, monkeypatch):
+    columns_of(tmp_path, {"x": NUMBERS, "vote": repeated("yes", "no", "NA", "no")})
+    monkeypatch.chdir(tmp_path)
+    words = ["init", "table.csv", "--label", "vote", "--no-fit"]
+    assert cli.main(words) == 0
+    config = loading.load(tmp_path / "table" / "pipeline.yaml").config
+    assert config.evaluator.task == "binary"
+    assert config.data.csv.nulls == ("NA",)
+    assert config.data.unlabelled == "drop"
 
 
 def test_data_shows_types_gaps_ranges_and_doubts(tmp_path, capsys):
