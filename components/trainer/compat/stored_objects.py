@@ -1,11 +1,96 @@
-"""Finds the objects of a program that a file of `tf.train.Checkpoint` has values of."""
+"""The values of `tf.train.Checkpoint`: taken at once and written later, and their keys.
+
+Files are those of `tf.train.Checkpoint.write`, which reads all values and writes them
+before it returns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The values of all objects below a root, as they were when it was taken.
+
+    On a CPU, tensors share the memory of their variables until these change; TensorFlow
+    then gives the variable new memory.
+
+    Attributes:
+      values: Tensors in the memory of this host, by key and slice specification.
+      held: The objects that have values, each with its key.
+    """
+
+    values: Mapping[tuple[str, str], tf.Tensor]
+    held: Sequence[tuple[Any, str]]
+
+    def write(self, path: str) -> None:
+        """Writes files that `tf.train.Checkpoint.read` reads; from any thread.
+
+        Args:
+          path: Prefix of the files.
+
+        Raises:
+          tf.errors.OpError: The files cannot be written.
+        """
+        keys, slices = zip(*self.values, strict=True)
+        with _on_this_host():
+            tf.raw_ops.SaveV2(
+                prefix=path,
+                tensor_names=list(keys),
+                shape_and_slices=list(slices),
+                tensors=list(self.values.values()),
+            )
+
+
+def snapshot(root: tf.train.Checkpoint) -> Snapshot:
+    """Takes the values of all objects below `root`.
+
+    Under several workers all of them call this: reading a variable may be a collective.
+
+    Args:
+      root: The objects, by structure.
+    """
+    saver = root._saver
+    tensors, _, registered, graph = saver._gather_serialized_tensors()
+    if registered:
+        raise NotImplementedError(f"no snapshot of objects with {list(registered)}")
+    values = {}
+    for by_key in tensors.values():
+        for key, by_slice in by_key.items():
+            slices = by_slice if isinstance(by_slice, dict) else {"": by_slice}
+            for part, given in slices.items():
+                if (value := _value(given)) is not None:
+                    values[key, part.strip()] = value
+    objects, _ = saver._graph_view.breadth_first_traversal()
+    pairs = zip(objects, graph.nodes, strict=True)
+    held = [(x, n.attributes[0].checkpoint_key) for x, n in pairs if n.attributes]
+    return Snapshot(values, held)
+
+
+def _value(given: Any) -> tf.Tensor | None:
+    """The value of a tensor, or of a `SaveSpec`, in the memory of this host.
+
+    Returns:
+      None: the object has a place in the file, but no value.
+    """
+    value = given if isinstance(given, tf.Tensor) else given.tensor
+    if value is None:
+        return None
+    with _on_this_host():
+        return tf.identity(value)
+
+
+@contextlib.contextmanager
+def _on_this_host() -> Iterator[None]:
+    # Without the job, a block around the call that names another host would hold.
+    with tf.device(None), tf.device("/CPU:0"):
+        yield
 
 
 def held(path: str, root: tf.train.Checkpoint) -> list[tuple[Any, str]]:

@@ -225,12 +225,14 @@ class Keeper(TensorCallback):
         """At the end of the block, however it ends, the last checkpoint is in place.
 
         Raises:
+          UserError: No space is left.
           OSError: The store does not answer, or rejects the request.
         """
         try:
             yield
         except BaseException:
-            with contextlib.suppress(OSError):  # the first error counts
+            # The first error counts.
+            with contextlib.suppress(OSError, tf.errors.OpError):
                 self._store.finish()
             raise
         self._store.finish()
@@ -253,6 +255,7 @@ class Keeper(TensorCallback):
         return left if left > 0 else self._cadence.steps_left(0)  # it is saved now
 
     def _look(self) -> None:
+        self._store.raise_failure()
         now, step = time.monotonic(), self._position.step
         pace = (now - self._looked[0]) / max(step - self._looked[1], 1)
         due, preempted, pace = self._agreement.total(
@@ -266,6 +269,8 @@ class Keeper(TensorCallback):
         self._next_look = step + self._steps_to_next_look(pace, step)
 
     def _is_due(self, now: float, step: int) -> bool:
+        if self._cadence.adapts and not self._store.is_chief:
+            return False  # the chief alone knows how long the files take
         return self._cadence.is_due(step - self._saved[1], now - self._saved[0])
 
     def _steps_to_next_look(self, total_pace: float, step: int) -> int:
@@ -299,9 +304,9 @@ class Keeper(TensorCallback):
         self._store.save(step, parts, state, arrays)
         now = time.monotonic()
         self._saved = (now, step)
-        self._experience = dataclasses.replace(
-            self._experience, save_seconds=now - begun
-        )
+        # Writing beside the steps takes processors from them.
+        cost = max(now - begun, self._store.seconds)
+        self._experience = dataclasses.replace(self._experience, save_seconds=cost)
         self._cadence = self._cadence.after(self._experience)
 
 

@@ -2,7 +2,7 @@
 
 Variables are written and read by structure (`tf.train.Checkpoint`), so that writer and
 reader may build the model under different strategies. `checkpoint_callback` decides
-when.
+when. A thread writes the files while training goes on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -25,6 +26,7 @@ from tensorflow.io import gfile
 from strategos.components.errors import UserError, required
 from strategos.components.files import filesystems, places, storage
 from strategos.components.trainer import remote_checkpoints
+from strategos.components.trainer.compat import stored_objects
 from strategos.components.trainer.loop.state import stored_variables
 from strategos.components.trainer.spec import CHECKPOINT_MARK as _STATE
 
@@ -53,23 +55,50 @@ class Found:
     arrays: Mapping[str, np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Content:
+    """All that a checkpoint holds, taken at one step."""
+
+    parts: Mapping[str, stored_objects.Snapshot]
+    arrays: Mapping[str, np.ndarray]
+    state: str
+
+    def write(self, path: str) -> None:
+        """Writes the files, the mark of a complete checkpoint last."""
+        for name, part in self.parts.items():
+            part.write(f"{path}/{name}")
+        content = io.BytesIO()
+        arrays: Mapping[str, Any] = self.arrays
+        np.savez(content, **arrays)
+        with gfile.GFile(f"{path}/{_ARRAYS}", "wb") as file:
+            file.write(content.getvalue())
+        storage.write(f"{path}/{_STATE}", self.state)
+
+
 class Checkpoints:
     """The newest checkpoints of one training run, in one folder.
 
-    All workers of a gang save together, because reading a variable may be a collective.
-    The chief's copy is kept, the others go to a temporary folder. A checkpoint is
-    complete once its `state.json` exists: the last file, put in place by a rename.
+    All workers of a gang save together, because reading a variable may be a collective;
+    the chief writes. `save` takes the values, and a thread writes them to files while
+    training goes on; the next save waits for it. A checkpoint is complete once its
+    `state.json` exists: the last file, put in place by a rename.
 
     Args:
       folder: Folder of the checkpoints: a path or a URL.
       keep: Number of checkpoints to keep, the newest ones.
-      is_chief: Whether this process's copy is kept.
+      is_chief: Whether this process writes.
+
+    Attributes:
+      seconds: Seconds in which the last checkpoint was written; 0 before the first.
     """
 
     def __init__(self, folder: str, *, keep: int, is_chief: bool):
         self._folder = folder
         self._keep = keep
         self.is_chief = is_chief
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
+        self.seconds = 0.0
 
     def save(
         self,
@@ -78,9 +107,10 @@ class Checkpoints:
         state: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
     ) -> None:
-        """Writes a checkpoint; the chief removes old and incomplete ones.
+        """Takes the values of a checkpoint; the chief's thread writes them.
 
-        It is in its place after `finish`.
+        It is in its place after `finish`; the chief then removes old and incomplete
+        ones.
 
         Args:
           step: Steps done.
@@ -89,25 +119,44 @@ class Checkpoints:
           arrays: Arrays in the state of Python objects, by name.
 
         Raises:
-          UserError: No space is left, or a variable of a model cannot be written.
+          UserError: A variable of a model cannot be written; or the one before could
+            not be: no space is left.
+          OSError: The one before could not be written, see `finish`.
         """
-        with self._written_to(step) as path:
-            for name, part in parts.items():
-                stored_variables.write(part, f"{path}/{name}")
-            content = io.BytesIO()
-            saved: Mapping[str, Any] = arrays
-            np.savez(content, **saved)
-            with gfile.GFile(f"{path}/{_ARRAYS}", "wb") as file:
-                file.write(content.getvalue())
+        self.finish()
+        taken = {name: stored_variables.taken(part) for name, part in parts.items()}
+        if self.is_chief:
+            copies = {name: np.array(array) for name, array in arrays.items()}
             text = json.dumps({**state, "step": step})
-            storage.write(f"{path}/{_STATE}", text)
+            content = _Content(taken, copies, text)
+            self._writing = self._thread.submit(self._write, step, content)
 
     def finish(self) -> None:
         """Waits until the last checkpoint is in its place.
 
         Raises:
+          UserError: No space is left.
           OSError: The store does not answer, or rejects the request.
         """
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+    def raise_failure(self) -> None:
+        """Raises the error of a checkpoint that could not be written, without waiting.
+
+        Raises:
+          UserError, OSError: As `finish`.
+        """
+        if self._writing and self._writing.done():
+            self.finish()
+
+    def _write(self, step: int, content: _Content) -> None:
+        begun = time.monotonic()
+        with self._written_to(step) as path:
+            content.write(path)
+        self._remove_others()
+        self.seconds = time.monotonic() - begun
 
     def _remove_others(self) -> None:
         """Removes all but the newest complete checkpoints."""
@@ -168,10 +217,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _written_to(self, step: int) -> Iterator[str]:
-        if not self.is_chief:
-            with tempfile.TemporaryDirectory(prefix="copy-") as aside:
-                yield aside
-            return
+        """A folder for the files; after the block they are in their place."""
         path = self._path(step)
         with self._no_space_reported(step, self._folder):
             try:
@@ -181,7 +227,6 @@ class Checkpoints:
                 with contextlib.suppress(tf.errors.OpError):
                     gfile.rmtree(path)
                 raise
-        self._remove_others()
 
     @contextlib.contextmanager
     def _no_space_reported(self, step: int, place: str) -> Iterator[None]:
@@ -206,21 +251,29 @@ class Checkpoints:
 class CopiedCheckpoints(Checkpoints):
     """Checkpoints in an object store that TensorFlow cannot open.
 
-    Writes each checkpoint to a local folder. A thread uploads it from there while
-    training goes on; the next one waits for it. All workers of a gang download the
-    checkpoint from which they resume.
+    Each checkpoint is written to a local folder and uploaded from there. All workers of
+    a gang download the checkpoint from which they resume.
 
     Args:
       folder: URL of the checkpoints' folder, e.g. `s3://bucket/run/checkpoints`.
       keep: Number of checkpoints to keep, the newest ones.
-      is_chief: Whether this process uploads its copy.
+      is_chief: Whether this process writes.
     """
 
     def __init__(self, folder: str, *, keep: int, is_chief: bool):
         super().__init__(folder, keep=keep, is_chief=is_chief)
         self._copy: tempfile.TemporaryDirectory | None = None
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._upload: Future[None] | None = None
+
+    def save(
+        self,
+        step: int,
+        parts: Mapping[str, tf.Module],
+        state: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+    ) -> None:
+        """See `Checkpoints.save`."""
+        self._copy = None
+        super().save(step, parts, state, arrays)
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, ascending."""
@@ -245,30 +298,10 @@ class CopiedCheckpoints(Checkpoints):
 
     @contextlib.contextmanager
     def _written_to(self, step: int) -> Iterator[str]:
-        self._copy = None
-        self.finish()
-        aside = tempfile.TemporaryDirectory(prefix="copy-")
-        try:
-            with self._no_space_reported(step, os.path.dirname(aside.name)):
-                yield aside.name
-        except BaseException:
-            aside.cleanup()
-            raise
-        if self.is_chief:
-            self._upload = self._thread.submit(self._publish, aside, step)
-        else:
-            aside.cleanup()
-
-    def finish(self) -> None:
-        """Waits until the last checkpoint is in the store; see `Checkpoints`."""
-        upload, self._upload = self._upload, None
-        if upload:
-            upload.result()
-
-    def _publish(self, aside: tempfile.TemporaryDirectory, step: int) -> None:
-        with aside as folder:
-            remote_checkpoints.upload(folder, self._path(step))
-        self._remove_others()
+        with tempfile.TemporaryDirectory(prefix="copy-") as aside:
+            with self._no_space_reported(step, os.path.dirname(aside)):
+                yield aside
+            remote_checkpoints.upload(aside, self._path(step))
 
 
 def of(folder: str, *, keep: int, is_chief: bool) -> Checkpoints:
@@ -277,7 +310,7 @@ def of(folder: str, *, keep: int, is_chief: bool) -> Checkpoints:
     Args:
       folder: Folder of the checkpoints: a path or a URL.
       keep: Number of checkpoints to keep, the newest ones.
-      is_chief: Whether this process's copy is kept.
+      is_chief: Whether this process writes.
     """
     kind = CopiedCheckpoints if filesystems.needs_copies(folder) else Checkpoints
     return kind(folder, keep=keep, is_chief=is_chief)

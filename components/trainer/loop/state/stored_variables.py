@@ -1,9 +1,9 @@
-"""Writes all variables of a model to files, and reads them.
+"""Takes all variables of a model, writes them to files, and reads them.
 
 TensorFlow finds variables by the attributes of objects (`tf.train.Checkpoint`). It
 misses lists and dicts of a Keras 3 layer, and Keras 3's random states: these are
-written by their index among the variables of the model. After writing and reading, each
-variable of the model is looked up in the files, so that none is lost silently.
+written by their index among the variables of the model. Each variable of the
+model is looked up in what is written and read, so that none is lost silently.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ Held = Sequence[tuple[Any, str]]
 _KINDS = (tf.Variable, tf.distribute.DistributedValues)
 
 
-def write(part: Any, path: str) -> None:
-    """Writes a part of a training, e.g. a model with its optimizers, or metrics.
+def taken(part: Any) -> stored_objects.Snapshot:
+    """The values of a part of a training, e.g. a model with its optimizers, or metrics.
+
+    All workers call this: reading a variable may be a collective.
 
     Args:
       part: A model, or any trackable object with variables.
-      path: Prefix of the files.
+
+    Returns:
+      The present values; later changes of the variables do not change them.
 
     Raises:
-      UserError: A variable of the model, or of a Keras 3 optimizer, is not in the
+      UserError: A variable of the model, or of a Keras 3 optimizer, would not be in the
         files.
     """
-    _write(_whole(part), path, _saved(part))
+    return _taken(_whole(part), _saved(part))
 
 
 def read(part: Any, path: str, *, is_chief: bool = True) -> list[str]:
-    """Reads files of `write`.
+    """Reads files that `taken(part).write` wrote.
 
     Variables that an optimizer or metric has not created yet are read on creation.
 
@@ -53,7 +57,7 @@ def read(part: Any, path: str, *, is_chief: bool = True) -> list[str]:
 
 
 def count(path: str) -> int:
-    """Counts the variables in files of `write`.
+    """Counts the variables in files that `taken(part).write` wrote.
 
     Args:
       path: Prefix of the files.
@@ -85,7 +89,7 @@ def write_weights(model: tf.keras.Model, path: str) -> None:
       UserError: A variable of the model is not in the files.
     """
     variables = compiled.variables(model)
-    _write(_weights(model, variables), path, variables)
+    _taken(_weights(model, variables), variables).write(path)
 
 
 def read_weights(model: tf.keras.Model, path: str) -> list[str]:
@@ -143,15 +147,18 @@ def _saved(part: Any) -> list[Any]:
     return variables_of + own
 
 
-def _write(root: tf.train.Checkpoint, path: str, variables: Iterable[Any]) -> None:
-    root.write(path)
-    missing = _missing(stored_objects.held(path, root), variables)
+def _taken(
+    root: tf.train.Checkpoint, variables: Iterable[Any]
+) -> stored_objects.Snapshot:
+    values = stored_objects.snapshot(root)
+    missing = _missing(values.held, variables)
     if missing:
         raise UserError(
             f"{abridged(quoted(missing), 3)} cannot be saved: not found among the "
             "attributes of the model and its layers. Assign each variable to an "
             "attribute of a layer: `self.NAME = self.add_weight(…)`."
         )
+    return values
 
 
 def _read(

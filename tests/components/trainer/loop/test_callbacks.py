@@ -222,6 +222,7 @@ def test_a_checkpoint_of_another_model_is_rejected_with_the_difference(
     spec = make_spec()
     store = Checkpoints(spec.checkpoint_dir, keep=2, is_chief=True)
     store.save(3, {"model": model}, {"variables": [["dense/kernel", [9, 9], "f"]]}, {})
+    store.finish()
     message = r"is of another model than `build_model`.*dense/kernel f\[9, 9\] there"
     with pytest.raises(UserError, match=message):
         launch(spec, Operation())

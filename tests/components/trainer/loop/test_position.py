@@ -41,7 +41,8 @@ def test_a_checkpoint_with_other_steps_per_pass_is_rejected_by_name(
     before, position, restore = keeper_of(10, every)
     restore()
     position.step = 27
-    before.on_epoch_end(2)
+    with before.writing():
+        before.on_epoch_end(2)
     _, position, restore = keeper_of(10, every)
     restore()
     assert (position.epoch, position.offset) == place

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +39,11 @@ def _store(tmp_path, keep=2, is_chief=True):
     return Checkpoints(str(tmp_path / "kept"), keep=keep, is_chief=is_chief)
 
 
-def _save(store, step, model=None):
+def _save(store, step, model=None, *, waits=True):
     parts = {"model": model or _model()}
     store.save(step, parts, {"patience": step}, {"best/0": np.arange(step)})
+    if waits:
+        store.finish()
 
 
 def test_a_checkpoint_gives_back_variables_state_and_arrays(tmp_path):
@@ -90,8 +94,6 @@ def test_object_store_that_tensorflow_cannot_open_has_the_same(bucket, bucket_cl
     for step in (1, 20, 300):
         _save(chief, step, model)
     _save(worker, 4000)
-    for each in (chief, worker):
-        each.finish()
     assert store().steps() == [20, 300]
     worker, other = store(is_chief=False), _model()
     found = worker.find(300)
@@ -104,7 +106,6 @@ def test_object_store_that_tensorflow_cannot_open_has_the_same(bucket, bucket_cl
     bucket_client.delete_object(Bucket="bucket", Key=mark)  # as if never completed
     assert store().steps() == [20]
     _save(chief, 301)
-    chief.finish()
     listed = bucket_client.list_objects_v2(Bucket="bucket", Prefix="kept/step-")
     names = {each["Key"].split("/")[1] for each in listed["Contents"]}
     assert names == {"step-0000000020", "step-0000000301"}
@@ -113,10 +114,80 @@ def test_object_store_that_tensorflow_cannot_open_has_the_same(bucket, bucket_cl
 def test_training_goes_on_while_a_checkpoint_is_uploaded(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = CopiedCheckpoints("s3://no-such-bucket/kept", keep=2, is_chief=True)
-    _save(store, 1)  # returns
+    _save(store, 1, waits=False)  # returns
     with pytest.raises(OSError, match="no-such-bucket"):
         _save(store, 2)  # waits for the first
     assert not list(tmp_path.iterdir())  # no local copy is left
+
+
+@pytest.mark.parametrize("package", ["tf.keras", "keras"])
+def test_steps_beside_the_writing_change_nothing_of_what_is_written(tmp_path, package):
+    import keras
+
+    package = keras if package == "keras" else tf.keras
+    inputs = package.Input((), dtype="int32")
+    hidden = package.layers.Embedding(50, 4)(inputs)
+    models = [package.Model(inputs, package.layers.Dense(1)(hidden)) for _ in range(2)]
+    for model in models:
+        model.compile(package.optimizers.Adam(0.1), "mse")
+    ids, labels = np.arange(8, dtype="int32"), np.ones((8, 1), "float32")
+    models[0].fit(ids, labels, verbose=0)
+    before = [np.array(x) for x in models[0].variables + models[0].optimizer.variables]
+    taken = stored_variables.taken(models[0])
+    models[0].fit(ids, labels, epochs=3, verbose=0)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(taken.write, f"{tmp_path}/model").result()
+    models[1].optimizer.build(models[1].trainable_variables)
+    assert stored_variables.read(models[1], f"{tmp_path}/model") == []
+    after = [*models[1].variables, *models[1].optimizer.variables]
+    for written, value in zip(after, before, strict=True):
+        np.testing.assert_array_equal(written, value)
+
+
+def test_an_array_that_a_callback_changes_afterwards_is_as_it_was(tmp_path):
+    store, best = _store(tmp_path), np.arange(500_000)
+    store.save(1, {"model": _model()}, {}, {"best": best})
+    best[:] = 0
+    store.finish()
+    np.testing.assert_array_equal(store.find(1).arrays["best"], np.arange(500_000))
+
+
+SAVES = """
+import sys
+import numpy as np
+import tensorflow as tf
+from strategos.components.trainer.loop.checkpoint.checkpoints import Checkpoints
+
+store, part = Checkpoints(sys.argv[1], keep=2, is_chief=True), tf.Module()
+part.value = tf.Variable(tf.zeros([10_000_000]))
+for step in range(1, 1000):
+    part.value.assign_add(tf.ones_like(part.value))
+    store.save(step, {"model": part}, {}, {})
+    print(step, flush=True)
+"""
+
+
+def test_kill_9_while_one_is_written_leaves_whole_ones(tmp_path, script):
+    store, process = _store(tmp_path), script(SAVES, str(tmp_path / "kept"))
+    for line in process.stdout:
+        if int(line) >= 4 and _begun(tmp_path) - set(store.steps()):
+            break
+    process.kill()
+    process.wait()
+    assert _begun(tmp_path) - set(store.steps())  # killed while it was written
+    part = tf.Module()
+    part.value = tf.Variable(tf.zeros([10_000_000]))
+    assert store.steps()
+    for step in store.steps():
+        assert stored_variables.read(part, f"{store.find(step).path}/model") == []
+        np.testing.assert_array_equal(part.value, np.full(10_000_000, step))
+    _save(store, 1000)
+    assert len(_begun(tmp_path)) == 2
+
+
+def _begun(tmp_path):
+    folders = Path(tmp_path, "kept").glob("step-*")
+    return {int(path.name.removeprefix("step-")) for path in folders}
 
 
 def test_only_the_chiefs_copy_is_kept(tmp_path):
@@ -140,7 +211,13 @@ def small_disk(tmp_path):
 def test_a_full_disk_is_reported_and_the_earlier_checkpoint_stays(small_disk):
     store = _store(small_disk)
     _save(store, 1)
-    with pytest.raises(UserError, match=r"step 2 .*no space left.* step 1 is safe"):
+    message = r"step 2 .*no space left.* step 1 is safe"
+    _save(store, 2, _model(units=10_000), waits=False)
+    with pytest.raises(UserError, match=message):
+        while True:
+            time.sleep(0.01)
+            store.raise_failure()
+    with pytest.raises(UserError, match=message):
         _save(store, 2, _model(units=10_000))
     assert store.steps() == [1]
     assert [path.name for path in Path(small_disk, "kept").iterdir()] == [
@@ -228,7 +305,8 @@ def test_state_changed_before_fit_sets_the_model_again_is_kept(tmp_path):
     follower.best = 0.5  # restored, say
     keeper.set_model(_model())  # as Keras 3 does
     position.step = 5
-    keeper.on_epoch_end(0)
+    with keeper.writing():
+        keeper.on_epoch_end(0)
     (kept,) = store.find(5).state["callback_state"]
     assert kept["set"]["best"]["tree"] == 0.5
 
@@ -280,12 +358,13 @@ def test_metrics_built_in_the_first_step_count_the_whole_epoch(tmp_path, package
         followed = [seen, keeper, *([_Stop(position)] if stops else [])]
         hooks = Hooks(followed, model, position, 1)
         hooks.begin()
-        model.fit(
-            data.skip(position.step),
-            steps_per_epoch=5 - position.step,
-            callbacks=[hooks] if package == "keras" else hooks,
-            verbose=0,
-        )
+        with keeper.writing():
+            model.fit(
+                data.skip(position.step),
+                steps_per_epoch=5 - position.step,
+                callbacks=[hooks] if package == "keras" else hooks,
+                verbose=0,
+            )
         return seen.history
 
     with pytest.raises(InterruptedError):

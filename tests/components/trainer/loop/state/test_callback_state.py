@@ -44,6 +44,7 @@ def _resumed(callback, fresh, train, folder):
     store = Checkpoints(str(folder), keep=1, is_chief=True)
     plain, arrays = state.take()
     store.save(1, {}, {"callback_state": plain}, arrays)
+    store.finish()
     found = store.find(1)
     state = CallbackState([fresh])
     fresh.on_train_begin()

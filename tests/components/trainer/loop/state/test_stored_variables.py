@@ -118,6 +118,7 @@ def test_a_resumed_model_goes_on_with_equal_digits(tmp_path, make):
     store = checkpoints.Checkpoints(str(tmp_path), keep=1, is_chief=True)
     undisturbed = make(3)
     store.save(3, {"model": undisturbed}, {}, {})
+    store.finish()
     resumed = make()
     assert stored_variables.read(resumed, f"{store.find(3).path}/model") == []
     for model in (undisturbed, resumed):
@@ -146,6 +147,7 @@ def test_variables_that_users_keep_in_a_list_resume_too(tmp_path):
     models[0].counters[1].assign(7)
     store = checkpoints.Checkpoints(str(tmp_path), keep=1, is_chief=True)
     store.save(1, {"model": models[0]}, {}, {})
+    store.finish()
     stored_variables.read(models[1], f"{store.find(1).path}/model")
     assert [float(x) for x in models[1].counters] == [0.5, 7.0]
 
@@ -256,7 +258,7 @@ def test_layers_in_dicts_with_numbers_and_changed_lists_are_written(tmp_path, ch
     saved_weights.write(trained, f"{tmp_path}/weights")
     saved_weights.read(new, f"{tmp_path}/weights")
     np.testing.assert_array_equal(new.predict(ROWS), trained.predict(ROWS))
-    stored_variables.write(trained, f"{tmp_path}/part")
+    stored_variables.taken(trained).write(f"{tmp_path}/part")
     assert stored_variables.read(resumed, f"{tmp_path}/part", is_chief=True) == []
     for model in (trained, resumed):
         model.fit(ROWS, LABELS, shuffle=False, verbose=0)
@@ -328,6 +330,7 @@ with strategy.scope():
     strategy.run(add)
     store = checkpoints.Checkpoints(folder, keep=1, is_chief=not index)
     store.save(1, {"metrics": module}, {}, {})
+    store.finish()
     found.append([x.read_value().numpy().tolist() for x in module.values])
     module = made()
     stored_variables.read(

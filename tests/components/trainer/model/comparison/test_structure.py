@@ -113,7 +113,8 @@ def keeper_of(tmp_path):
 
 def _saved(keeper, step, folder):
     keeper._position.step = step
-    keeper.on_epoch_end(0)
+    with keeper.writing():
+        keeper.on_epoch_end(0)
     return Path(folder, f"step-{step:010d}", "state.json")
 
 
