@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -35,6 +35,8 @@ def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
     kinds = {feature.name: _declared(feature, schema_file) for feature in wanted}
     required = [feature.name for feature in wanted if not _is_optional(feature)]
     for file in files:
+        if file.open_ended:  # see `check_known`
+            continue
         missing = [name for name in required if name not in file.names]
         if missing:
             raise UserError(
@@ -61,6 +63,7 @@ def check_same(files: Sequence[Source]) -> None:
     Raises:
       UserError: A file lacks a column that another file has.
     """
+    files = [file for file in files if not file.open_ended]
     have: dict[str, list[str]] = {}
     for file in files:
         for name in file.names:
@@ -77,6 +80,27 @@ def check_same(files: Sequence[Source]) -> None:
             + "All files need the same columns: add it here, or take it out there. Or "
             "name a schema, `schema.file`, that declares it as optional: "
             f'`feature {{ name: "{name}" type: FLOAT presence {{ }} }}` (or its type).',
+        )
+
+
+def check_known(names: Collection[str], kinds: Collection[str], where: str) -> None:
+    """Rejects a row with a column that nobody knows.
+
+    Args:
+      names: The columns of some rows.
+      kinds: The columns that the schema declares, or that all files have.
+      where: Place of these rows.
+
+    Raises:
+      UserError: A column is not among `kinds`.
+    """
+    extra = [name for name in names if name and name not in kinds]
+    if extra:
+        raise UserError(
+            f"column {choices(quoted(extra))} is not in the schema",
+            place=Place(where),
+            remedy=f"{_nearest(extra[0], list(kinds))}Add a `feature` to the schema, "
+            "or take the column out of the file.",
         )
 
 

@@ -48,7 +48,11 @@ _BINARY = {
 _TEXT = (  # in lower case, without white space before it
     (rb"<(!doctype|html|\?xml)", "a web page or XML", "Download or export it anew"),
     (rb"version https://git-lfs", "a pointer of Git LFS", "Run `git lfs pull`"),
-    (rb'[\[{]\s*["{]', "JSON", "Convert it: each line holds the fields of a row"),
+    (
+        rb'[\[{]\s*["{]',
+        "JSON",
+        "If each line is an object, let its name end in .jsonl",
+    ),
 )
 _UNICODE = (  # UTF-32 first: its mark begins with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "UTF-32LE"),
@@ -145,6 +149,8 @@ def suffix(head: bytes) -> str:
     for begin, name in ((PARQUET, ".parquet"), (ORC, ".orc"), (AVRO, ".avro")):
         if head.startswith(begin):
             return name
+    if re.match(rb"(\xef\xbb\xbf)?\s*\{", head):
+        return ".jsonl"
     ends = (end for end, begin in _COMPRESSED.values() if head.startswith(begin))
     return ".csv" + next(ends, "")
 

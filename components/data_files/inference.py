@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strategos.components.data_files.sources import Part, Source
 from strategos.components.data_files.values import features, numerals
+from strategos.components.data_files.values.arrow_types import is_list
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
+from strategos.components.errors import UserError
 from strategos.components.wording import abridged
 
 _SAMPLE = 256
@@ -55,6 +58,9 @@ class Profile:
       values: Number of values seen.
       numbers: Number of values that are numbers; a lower bound in text columns.
       because_of: By kind, the first value that needs at least this kind.
+      several: Whether a row may have several values, if no file declares it.
+      families: By family of types, such as text, the first value; only of files that
+        declare no types.
       wholes: State of the check whether a FLOAT column must be INT instead.
     """
 
@@ -65,6 +71,8 @@ class Profile:
           nulls: Spellings of a missing value in a column of numbers, e.g. `NA`.
         """
         self._nulls = nulls
+        self.several = False
+        self.families: dict[str, Witness] = {}
         self._only_nulls = False  # so far nothing but null spellings
         self._kind = Kind.UNKNOWN
         self.values = 0
@@ -117,6 +125,49 @@ class Profile:
             self.numbers += numbers
             self.values += numbers
 
+    def see_column(
+        self, column: pa.Array, source: Source, part: Part, row: int
+    ) -> None:
+        """Adds values whose type was not declared, but is that of these rows.
+
+        Args:
+          column: The values, or lists of them; null is missing.
+          source: The file.
+          part: The part of the file.
+          row: Index in the part of the first of these rows.
+        """
+        self.several |= is_list(column.type)
+        kind = features.kind_of(column.type)
+        if kind == Kind.UNKNOWN or column.null_count == len(column):
+            return
+        first = pc.index(column.is_valid(), True).as_py()
+        witness = Witness(source, part, row + first, str(column[first].as_py()))
+        self.because_of.setdefault(kind, witness)
+        self.families.setdefault(_family(column.type), witness)
+        self._kind = max(self._kind, kind)
+        if kind != Kind.BYTES:
+            self.wholes.see_column(column)
+        self.values += len(column)
+        self.numbers += len(column) * (kind != Kind.BYTES)
+
+    def check_unmixed(self, name: str) -> None:
+        """Rejects a column with text in some rows and numbers in others.
+
+        Args:
+          name: The column.
+
+        Raises:
+          UserError: Names two such values.
+        """
+        if len(self.families) < 2:
+            return
+        (one, first), (other, second) = list(self.families.items())[:2]
+        raise UserError(
+            f"column `{name}` has values of several types: {one}, {first}; "
+            f"{other}, {second}",
+            remedy="Write all values alike, or declare the column's type in a schema.",
+        )
+
     def see_type(
         self,
         data_type: pa.DataType,
@@ -147,6 +198,8 @@ class Profile:
     def merge(self, later: Profile) -> None:
         """Adds the profile of the same column in later rows."""
         self._only_nulls |= later._only_nulls
+        self.several |= later.several
+        self.families = {**later.families, **self.families}
         self._kind = max(self._kind, later._kind)
         self.wholes.merge(later.wholes)
         self.values += later.values
@@ -198,6 +251,29 @@ class Profile:
             count = numerals.count(text)
         self.numbers += count
         self.values += len(text)
+
+
+class Profiles(dict[str, Profile]):
+    """Profiles by column; that of another column begins empty.
+
+    Args:
+      nulls: As for `Profile`.
+      names: The known columns.
+    """
+
+    def __init__(self, nulls: numerals.Nulls, names: Sequence[str] = ()):
+        super().__init__({name: Profile(nulls) for name in names})
+        self._nulls = nulls
+
+    def __missing__(self, name: str) -> Profile:
+        return self.setdefault(name, Profile(self._nulls))
+
+
+def _family(data_type: pa.DataType) -> str:
+    values = data_type.value_type if is_list(data_type) else data_type
+    if pa.types.is_boolean(values):
+        return "true or false"
+    return "text" if features.kind_of(values) == Kind.BYTES else "a number"
 
 
 def witnesses(profiles: Mapping[str, Profile], kind: Kind) -> dict[str, Witness]:

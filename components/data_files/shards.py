@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from strategos.components import events
 from strategos.components.data_files import spans
-from strategos.components.data_files.inference import Profile
+from strategos.components.data_files.inference import Profile, Profiles
 from strategos.components.data_files.sources import (
     DEFAULT,
     Part,
@@ -26,10 +26,11 @@ from strategos.components.data_files.sources import (
 from strategos.components.data_files.sources.source import for_columns, no_row
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
+from strategos.components.errors import Place, UserError
 from strategos.components.files import patterns, storage
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
-from strategos.components.wording import abridged
+from strategos.components.wording import abridged, choices, quoted
 
 File = tuple[spans.Span, Source]
 
@@ -172,6 +173,9 @@ class ShardRunner:
           UserError: A file is malformed.
         """
         rows, profiles = self.fold(shards, _Inspect(nulls), _merge_profiles)
+        for name, profile in profiles.items():
+            profile.check_unmixed(name)
+        _check_columns(shards, list(profiles))
         undecided = [name for name, each in profiles.items() if each.undecided]
         if undecided:
             merged = self.fold(shards, _SeeUnseen(undecided), _merge_wholes)
@@ -205,6 +209,20 @@ class ShardRunner:
         return parts
 
 
+def _check_columns(shards: Sequence[Shard], names: Sequence[str]) -> None:
+    """Rejects a file with declared columns that lacks one which other rows have."""
+    for source in {
+        piece.source.path: piece.source for s in shards for piece in s.pieces
+    }.values():
+        lacking = [name for name in names if name not in source.names]
+        if lacking and not source.open_ended:
+            raise UserError(
+                f"no column {choices(quoted(lacking))}, which rows of other files have",
+                place=Place(source.path),
+                remedy="Add the column, or take it out there.",
+            )
+
+
 def _warn_of_large_parts(
     files: Sequence[File], sizes: Sequence[int], parts: Sequence[Sequence[Part]]
 ) -> None:
@@ -217,8 +235,9 @@ def _warn_of_large_parts(
         events.emit(
             "warning",
             message=f"{abridged(whole, 3)}: one worker reads more than "
-            f"{_LARGE_BYTES >> 20} MB alone, as gzip is not cut, and Parquet only "
-            "between row groups. More files, or smaller row groups, use more workers.",
+            f"{_LARGE_BYTES >> 20} MB alone, as compressed text, Avro and TFRecord "
+            "are not cut, and Parquet only between row groups, ORC between stripes. "
+            "More files, or smaller groups, use more workers.",
         )
 
 
@@ -265,7 +284,7 @@ class _Inspect:
     nulls: numerals.Nulls
 
     def __call__(self, shard: Shard) -> tuple[list[int], dict[str, Profile]]:
-        profiles = {name: Profile(self.nulls) for name in shard.pieces[0].source.names}
+        profiles = Profiles(self.nulls, shard.pieces[0].source.names)
         rows = [piece.source.inspect(piece.part, profiles) for piece in shard.pieces]
         return rows, profiles
 
@@ -297,5 +316,8 @@ def _merge_profiles(
     later: tuple[list[int], dict[str, Profile]],
 ) -> tuple[list[int], dict[str, Profile]]:
     for name, profile in later[1].items():
-        earlier[1][name].merge(profile)
+        if name in earlier[1]:
+            earlier[1][name].merge(profile)
+        else:
+            earlier[1][name] = profile
     return earlier[0] + later[0], earlier[1]

@@ -179,7 +179,9 @@ class Splitter:
         kinds: Mapping[str, Kind] | None,
         nulls: numerals.Nulls,
     ) -> pa.BinaryArray:
-        column = batch.column(name)
+        index = batch.schema.get_field_index(name)
+        missing = pa.nulls(batch.num_rows, pa.string())  # of a row that may lack it
+        column = missing if index < 0 else batch.column(index)
         if types.is_nested(column.type):
             raise UserError(
                 "a key has one value per row",

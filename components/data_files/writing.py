@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strategos.components.data_files.columns import check_known
 from strategos.components.data_files.duplicates import RowHashes
 from strategos.components.data_files.empty_cells import EmptyCells
 from strategos.components.data_files.inference import Witness
@@ -316,8 +317,10 @@ def converted(
       watch: Looks for numbers that float32 changes.
 
     Raises:
-      UserError: A value is not of its column's kind.
+      UserError: A value is not of its column's kind, or no kind is known for a column.
     """
+    if piece.source.open_ended:
+        check_known(batch.schema.names, kinds, f"{piece.place(row)} or later")
     try:
         return features.convert(batch, kinds, nulls, watch)
     except features.BadValueError as error:

@@ -57,7 +57,8 @@ class Executor(EngineExecutor):
             exec_properties["split"], [span.number for span in chosen]
         )
         for _, file in files:
-            splitter.check(file.path, file.names)
+            if not file.open_ended:
+                splitter.check(file.path, file.names)
         (artifact,) = output_dict["examples"]
         artifact.split_names = artifact_utils.encode_split_names(list(splitter.splits))
         runner = shards.ShardRunner(self._engine, artifact.uri)
@@ -72,6 +73,7 @@ class Executor(EngineExecutor):
             kinds = {name: profile.kind for name, profile in profiles.items()}
         elif splitter.by_position:
             data = runner.count(data)
+        splitter.check(pattern, tuple(kinds))
         work = WriteShard(
             examples=artifact.uri,
             kinds=kinds,
@@ -79,7 +81,7 @@ class Executor(EngineExecutor):
             nulls=nulls,
             splitter=splitter,
             label=exec_properties["label"],
-            lists=frozenset().union(*(file.lists for _, file in files)),
+            lists=_lists([file for _, file in files], kinds, profiles),
             drops_unlabelled=exec_properties["unlabelled"] == "drop",
         )
         outcome = _write(runner, data, work)
@@ -122,6 +124,16 @@ def _declared(
         return columns.from_schema(files, schema_file)
     columns.check_same(files)
     return None
+
+
+def _lists(
+    files: Sequence[Source], kinds: Mapping[str, Kind], profiles: Mapping[str, Profile]
+) -> frozenset[str]:
+    """The columns that may have several values in a row."""
+    if not profiles and any(file.open_ended for file in files):
+        return frozenset(kinds)  # the schema has their types, but nobody their values
+    several = (name for name, profile in profiles.items() if profile.several)
+    return frozenset(several).union(*(file.lists for file in files))
 
 
 def _check_splits(outcome: Outcome, splitter: Splitter) -> None:

@@ -270,11 +270,12 @@ class Asked:
 
 def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
     """Yields the rows of a file."""
-    from strategos.components.data_files.sources.source import WHOLE
+    from strategos.components.data_files.sources.source import WHOLE, OpenSource
 
     source, first, index = _source(path, columns.reading), 0, 0
     columns = dataclasses.replace(columns, decimal=columns.reading.csv.decimal)
-    extra = columns.check_names(path, source.names)
+    names = source.every_name() if isinstance(source, OpenSource) else source.names
+    extra = columns.check_names(path, names)
     malformed: dict[int, str] = {}
     if mark:
         source.malformed = malformed
@@ -312,7 +313,7 @@ def _asked(
         if not mark:
             raise
         if batch.num_rows == 1:
-            values = {name: batch.column(name)[0].as_py() for name in extra}
+            (values,) = _values(batch, extra)
             yield Asked(values, None, " ".join(str(error).split()))
             return
         half = batch.num_rows // 2
@@ -341,7 +342,11 @@ def of_texts(rows: Sequence[Row], columns: Columns, mark: bool) -> list[Asked]:
 
 def _values(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]:
     """The values of each row in some columns."""
-    columns = [batch.column(name).to_pylist() for name in names]
+    indices = map(batch.schema.get_field_index, names)
+    columns = [
+        batch.column(index).to_pylist() if index >= 0 else [None] * batch.num_rows
+        for index in indices  # below 0 if these rows lack the column
+    ]
     if not names:
         return [{}] * batch.num_rows
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

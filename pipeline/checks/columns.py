@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from strategos.components.data_files import sources
+from strategos.components.data_files.sources.source import OpenSource
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
@@ -33,10 +34,13 @@ def column_problems(
         try:
             source = _first_with_rows(files, config.data.reading)
             path, rows = source.path, source.count_rows(1)
+            names = source.names
+            if isinstance(source, OpenSource) and not _all_known(named, names):
+                names = source.every_name()
         except UserError as error:
             yield config.located(error, "data.examples")
             continue
-        columns_of[path] = source.names
+        columns_of[path] = names
         if config.evaluator and config.label in source.lists and rows:
             yield from _several_labels(config, source)
         if not rows:
@@ -60,6 +64,10 @@ def column_problems(
         for key, name in named:
             if columns and name not in columns:
                 yield _no_column(config, key, name, path, columns)
+
+
+def _all_known(named: Sequence[tuple[str, str]], columns: Sequence[str]) -> bool:
+    return all(name in columns for _, name in named)
 
 
 def _no_header(config: Config, path: str, columns: Sequence[str]) -> UserError:

@@ -256,6 +256,13 @@ def write_orc(path):
     po.write_table(pa.table(columns), path)
 
 
+def write_json(path):
+    path.write_text(
+        '{"carrier": "AA", "hour": 3, "temp": 0.5, "id": 7}\n'
+        '{"hour": 4, "carrier": "B"}\n'
+    )
+
+
 def write_parquet(path):
     columns = {"carrier": ["AA", "B"], "hour": [3, 4], "temp": [0.5, None]}
     pq.write_table(pa.table(columns), path)
@@ -266,10 +273,12 @@ def write_gzip(path):
         file.write("carrier,hour,temp\nAA,3,0.5\nB,4,\n")
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_gzip, write_orc])
+@pytest.mark.parametrize("write", [write_parquet, write_gzip, write_orc, write_json])
 @pytest.mark.parametrize("named", [True, False])
 def test_formats_are_known_by_name_or_content(model, tmp_path, write, named):
-    suffix = {write_parquet: ".parquet", write_orc: ".orc"}.get(write, ".csv.gz")
+    suffix = {write_parquet: ".parquet", write_orc: ".orc", write_json: ".jsonl"}.get(
+        write, ".csv.gz"
+    )
     path = tmp_path / f"rows{suffix if named or write is write_gzip else ''}"
     write(path)
     assert [a["predictions"] for a in predict.predict(model, path)] == [5.5, -95]

@@ -6,6 +6,8 @@ A new format is a subclass of `Source`, listed in `SOURCES`, or a plug-in.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from strategos.components.data_files.sources.reading import DEFAULT, Reading
@@ -26,21 +28,35 @@ __all__ = [
     "suffixes",
 ]
 
+
+def _compressed(name: str, kind: str, ends: Sequence[str]) -> dict[str, str]:
+    """A format by the suffixes of its files, plain and compressed."""
+    plain = {name: f"{__name__}.{kind}"}
+    return plain | {f"{name}.{end}": f"{__name__}.{kind}" for end in ends}
+
+
+_TEXT = ("bz2", "gz", "zst")
+
 SOURCES: Registry[Any] = Registry(
     "strategos.sources",
     Source,
     {
-        "csv": f"{__name__}.csv_source:CsvSource",
-        "csv.bz2": f"{__name__}.csv_source:CsvSource",
-        "csv.gz": f"{__name__}.csv_source:CsvSource",
-        "csv.zst": f"{__name__}.csv_source:CsvSource",
+        **_compressed("csv", "csv_source:CsvSource", _TEXT),
         "avro": f"{__name__}.avro_source:AvroSource",
+        **_compressed("json", "json_source:JsonSource", _TEXT),
+        **_compressed("jsonl", "json_source:JsonSource", _TEXT),
+        **_compressed("ndjson", "json_source:JsonSource", _TEXT),
+        **_compressed("tfrecord", "tfrecord_source:TfrecordSource", ["gz"]),
+        **_compressed("tfrecords", "tfrecord_source:TfrecordSource", ["gz"]),
         "orc": f"{__name__}.orc_source:OrcSource",
         "parquet": f"{__name__}.parquet_source:ParquetSource",
     },
     classes=True,
 )
 """Subclasses of `Source` by the suffix of file names, without its first dot."""
+
+
+_OF_SHARD = re.compile(r"-\d+-of-\d+")  # TFX writes data_tfrecord-00000-of-00001.gz
 
 
 def suffixes() -> list[str]:
@@ -54,8 +70,9 @@ def name_of(path: str) -> str | None:
     Args:
       path: Path, URL or pattern of files.
     """
+    plain = _OF_SHARD.sub("", path).replace("_tfrecord", ".tfrecord")
     for names in (SOURCES.own, SOURCES):  # no other package is looked for, if possible
-        suffixes = [name for name in names if path.endswith(f".{name}")]
+        suffixes = [name for name in names if plain.endswith(f".{name}")]
         if suffixes:
             return max(suffixes, key=len)
     return None

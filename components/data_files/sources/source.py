@@ -50,6 +50,7 @@ MAX_ROWS = 32768
 """Rows of a batch at most."""
 
 _WIDE = 512  # columns
+_HEAD_BYTES = 1 << 18
 
 
 def for_columns(size: int, most: int, columns: int) -> int:
@@ -70,6 +71,7 @@ class Source(abc.ABC):
 
     Attributes:
       cut_by_scan: Whether `cut` needs a scan of every part to find where rows begin.
+      open_ended: Whether rows may lack columns, see `OpenSource`.
       path: Path of the file.
       names: Column names, in the order of the file.
       types: Arrow types of the columns, if the file declares them, by name.
@@ -82,6 +84,7 @@ class Source(abc.ABC):
     """
 
     cut_by_scan: ClassVar[bool] = False
+    open_ended: ClassVar[bool] = False
 
     path: str
     names: tuple[str, ...]
@@ -116,7 +119,7 @@ class Source(abc.ABC):
 
         check_names(self.path, schema.names)
         self.names = tuple(schema.names)
-        self.types = {field.name: self._type_of(field) for field in schema}
+        self.types = {each.name: self._type_of(each.name, each.type) for each in schema}
         self.lists = frozenset(name for name in self.names if is_list(self.types[name]))
 
     @classmethod
@@ -271,18 +274,99 @@ class Source(abc.ABC):
         """
         return f"row {row + 1}"
 
-    def _type_of(self, field: pa.Field) -> pa.DataType:
+    def _type_of(self, name: str, data_type: pa.DataType) -> pa.DataType:
         from strategos.components.data_files.values import features
 
         try:
-            features.kind_of(field.type)
-            return field.type
+            features.kind_of(data_type)
+            return data_type
         except TypeError as error:
             raise UserError(
-                f"{self.path}: column `{field.name}` has the type {field.type}, which "
+                f"{self.path}: column `{name}` has the type {data_type}, which "
                 f"a tf.Example cannot hold. Expected numbers, text, bytes, times or "
                 f"lists of these; flatten the column or take it out."
             ) from error
+
+
+class OpenSource(Source):
+    """One file of rows that may lack columns: all names are known once it was read.
+
+    `names` and `types` are those of the first rows. Of the others `inspect` learns, and
+    `batches` yields rows with the columns that they have.
+    """
+
+    open_ended: ClassVar[bool] = True
+
+    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
+        """See `Source`; reads all of the part, and adds profiles of other columns."""
+        rows = 0
+        for batch in self.batches(part):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if name:
+                    self._type_of(name, column.type)
+                    profiles[name].see_column(column, self, part, rows)
+                    # At once, because such rows are parsed one by one.
+                    profiles[name].check_unmixed(name)
+            rows += batch.num_rows
+        return rows
+
+    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Source`: `inspect` reads all values."""
+        return iter(())
+
+    def every_name(self) -> tuple[str, ...]:
+        """Reads all rows for the names of their columns.
+
+        Raises:
+          UserError: The file is malformed.
+        """
+        names = dict.fromkeys(self.names)
+        for batch in self.batches():
+            names |= dict.fromkeys(filter(None, batch.schema.names))
+        return tuple(names)
+
+    def reject(self, part: Part, row: int, reason: str, text: str) -> None:
+        """Notes a malformed row, or raises its error.
+
+        Args:
+          part: The part that the row is in.
+          row: Index of the row in the part.
+          reason: What is wrong, without a subject.
+          text: The row as the file has it.
+
+        Raises:
+          UserError: Malformed rows are errors, see `malformed`.
+        """
+        place = f"{self.path}: {self.where(part, row)}"
+        problem = f"{place}: {reason}. Received: {text[:100]}"
+        if self.malformed is None:
+            raise UserError(problem)
+        self.malformed[row] = problem
+
+    def _see_head(self) -> None:
+        """Takes `names`, `types` and `lists` from the first rows."""
+
+        from strategos.components.data_files.values.arrow_types import is_list
+
+        self.malformed = {}
+        batch = next(self.batches(Part(0, _HEAD_BYTES)), None)
+        if batch is None:
+            problems = iter(self.malformed.values())
+            raise UserError(next(problems, None) or no_row(self.path).headline)
+        self.malformed = None
+        columns = zip(batch.schema.names, batch.columns, strict=True)
+        named = {name: column for name, column in columns if name}
+        if not named:
+            raise UserError(f"{self.path}: has no column in its first rows")
+        check_names(self.path, list(named))
+        self.names = tuple(named)
+        types = {name: self._type_of(name, each.type) for name, each in named.items()}
+        self.types: Mapping[str, pa.DataType] = types
+        self.lists = frozenset(name for name, type_ in types.items() if is_list(type_))
+
+    def _in_slices(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for start in range(0, batch.num_rows, MAX_ROWS):
+            yield batch.slice(start, MAX_ROWS)
 
 
 def chosen(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
+
+NO_COLUMN = ""
+"""Name of the column of rows that have none."""
 
 
 def flat_schema(schema: Iterable[pa.Field]) -> pa.Schema:
@@ -42,3 +46,30 @@ def _leaves(name: str, field: pa.Field) -> list[pa.Field]:
     return [
         leaf for child in field.type for leaf in _leaves(f"{name}.{child.name}", child)
     ]
+
+
+def empty(rows: int) -> pa.RecordBatch:
+    """Rows without any column; a batch needs one to know their number."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], [NO_COLUMN])
+
+
+def unlisted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with a column of single values for each of lists without several.
+
+    Args:
+      batch: Columns of lists, whose values are not null.
+    """
+    columns = [_unlisted(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _unlisted(column: pa.Array) -> pa.Array:
+    if types.is_null(column.type):
+        return column
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    if pc.max(lengths).as_py() > 1:
+        return column
+    missing = pc.equal(lengths, 0)
+    indices = pc.subtract(pc.cumulative_sum(lengths), 1).cast(pa.int64())
+    indices = pc.if_else(missing, pa.scalar(None, pa.int64()), indices)
+    return column.flatten().take(indices)

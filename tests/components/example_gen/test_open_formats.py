@@ -1,0 +1,272 @@
+"""JSON lines and tf.Examples: the values are those of the same table in Parquet."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategos.components.data_files import sources
+from strategos.components.data_files.sources.source import WHOLE
+from strategos.components.errors import UserError
+
+ROWS = [
+    {
+        "id": 2**60 + n,
+        "small": n if n % 7 else None,
+        "share": n / 8 if n % 5 else None,
+        "text": f"ü,\n{n}" if n % 4 else None,
+        "day": "2024-03-01" if n % 2 else "2024-03-01T10:00:00Z",
+        "flag": n % 3 == 0,
+        "lists": list(range(n % 3)),
+        "words": ["2024-01-01", "b"][: n % 3],
+        "place": {"city": f"c{n % 4}", "at": n / 4} if n % 6 else None,
+        "late": "seen" if n == 77 else None,
+        "y": n % 2,
+    }
+    for n in range(80)
+]
+
+
+def without_nulls(row):
+    return {k: v for k, v in row.items() if v is not None}
+
+
+def json_lines(rows) -> bytes:
+    every = (row if n % 2 else without_nulls(row) for n, row in enumerate(rows))
+    return "".join(json.dumps(row) + "\n" for row in every).encode()
+
+
+def examples_of(rows):
+    import tensorflow as tf
+
+    lists = {int: "int64_list", float: "float_list", bytes: "bytes_list"}
+    for row in rows:
+        example = tf.train.Example()
+        for name, value in row.items():
+            feature = example.features.feature[name]
+            if value == []:
+                empty = feature.int64_list if name == "lists" else feature.bytes_list
+                empty.SetInParent()
+            for each in value if isinstance(value, list) else [value]:
+                each = each.encode() if isinstance(each, str) else each
+                kind = lists[int if isinstance(each, bool) else type(each)]
+                getattr(feature, kind).value.append(each)
+        yield example.SerializeToString()
+
+
+def write_examples(path, records, options=None):
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(path), options) as file:
+        for record in records:
+            file.write(record)
+
+
+def flat(row):
+    place = row.pop("place") or {}
+    return row | {f"place.{name}": value for name, value in place.items()}
+
+
+def rows_of(written):
+    return sorted(json.dumps(row, default=repr, sort_keys=True) for row in written)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, run):
+    """The examples of the table in Parquet."""
+    path = tmp_path_factory.mktemp("parquet") / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(ROWS), path)
+    return rows_of(run(path).features())
+
+
+@pytest.mark.parametrize("end", ["jsonl", "json.gz", "ndjson.bz2", "jsonl.zst"])
+def test_json_lines_give_the_examples_that_parquet_gives(tmp_path, run, expected, end):
+    path = tmp_path / f"a.{end}"
+    packed = {"gz": gzip.compress, "bz2": bz2.compress}.get(path.suffix[1:], bytes)
+    path.write_bytes(packed(json_lines(ROWS)))
+    if path.suffix == ".zst":
+        with pa.CompressedOutputStream(str(path), "zstd") as file:
+            file.write(json_lines(ROWS))
+    assert rows_of(run(path).features()) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.tfrecord", "data_tfrecord-00000-of-00001.gz", "b.tfrecord-00000-of-00001"],
+)
+def test_tf_examples_give_the_examples_that_parquet_gives(
+    tmp_path, run, expected, name
+):
+    rows = [without_nulls(flat(dict(row))) for row in ROWS]
+    options = "GZIP" if name.endswith("gz") else None
+    write_examples(tmp_path / name, examples_of(rows), options)
+    assert rows_of(run(tmp_path / name).features()) == expected
+    copy = tmp_path / f"copy_{name}"
+    sources.open_source(str(tmp_path / name)).copy_first(5, str(copy))
+    copied = values(sources.open_source(str(copy)), [WHOLE])
+    assert [row["id"] for row in copied] == [row["id"] for row in rows[:5]]
+
+
+def test_examples_that_this_component_wrote_are_read(tmp_path, run, expected):
+    (tmp_path / "a.jsonl").write_bytes(json_lines(ROWS))
+    written = run(tmp_path / "a.jsonl")
+    again = run(f"{written.artifact.uri}/Split-*/*.gz")
+    assert rows_of(again.features()) == expected
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n \n"])
+def test_json_in_parts_of_any_size_has_the_same_rows(tmp_path, end):
+    lines = json_lines(ROWS).decode().splitlines()
+    content = "\ufeff" + end.join(lines) + end * random.Random(1).randrange(2)
+    (tmp_path / "a.jsonl").write_bytes(content.encode())
+    source = sources.open_source(f"{tmp_path}/a.jsonl")
+    whole = list(values(source, [WHOLE]))
+    assert [row["id"] for row in whole] == [row["id"] for row in ROWS]
+    numbers = [n for n, text in enumerate(content.splitlines(), 1) if text.strip()]
+    for size in (1, 30, 200, 3000):
+        parts = source.parts(size)
+        assert list(values(source, parts)) == whole
+        found = [
+            source.where(part, row)
+            for part in parts[::7]
+            for row in range(source.rows_of(part))
+        ]
+        assert set(found) <= {f"line {n}" for n in numbers}
+        if len(parts) < 7:
+            assert found == [f"line {n}" for n in numbers[: len(found)]]
+
+
+def values(source, parts):
+    for part in parts:
+        for batch in source.batches(part):
+            yield from map(without_nulls, batch.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ['{"x": 1}', '{"x": "a"}'],
+            "`x` has values of several types: a number, '1'",
+        ),
+        (['{"x": 1}', '{"x": true}'], "column `x` has values of several types"),
+        (['{"x": 1}', '{"x": 1'], "line 2: is not a JSON object: Expecting ',' delim"),
+        (['{"x": 1}', "[1]"], "line 2: is list, not an object"),
+        (['{"x": 1}{"x": 2}'], "line 1: is not a JSON object: Extra data"),
+        (["{", '"x": 1', "}"], "line 1: is not a JSON object"),
+        (
+            ['{"x": 1, "x": 2}'],
+            "line 1: is not a JSON object: the key `x` ",
+        ),
+        (
+            ['{"x": 12345678901234567890}'],
+            "line 1: `x` has a whole number beyond",
+        ),
+        (['{"x": [1, "a"]}'], "line 1: has a number beyond double, a list of several"),
+        (['{"x": [[1]]}'], "column `x` has the type list<item: list"),
+        (['{"x": [{"y": 1}]}'], "column `x` has the type list<item: struct"),
+        (['[{"x": 1},', '{"x": 2}]'], "is one JSON array. Write each row"),
+        (["{}", "{}"], "has no column"),
+        ([" "], "has no row"),
+    ],
+)
+def test_json_without_a_meaning_is_named(tmp_path, run, lines, message):
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(UserError) as caught:
+        run(tmp_path / "a.jsonl")
+    assert message in str(caught.value)
+
+
+def test_numbers_keep_all_digits_in_any_company(tmp_path, run):
+    wide = [2**53 + 1, 2**62 + 1]
+    rows = [{"id": wide[0], "y": 0}, {"id": 5.0, "y": 1}, {"id": wide[1], "y": 0}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows * 20)
+    (tmp_path / "a.jsonl").write_text(lines)
+    found = {value for (value,) in run(tmp_path / "a.jsonl").values("id")}
+    assert found == {5, *wide}
+
+
+def test_a_schema_declares_the_types_of_json(tmp_path, run):
+    schema = tmp_path / "s.pbtxt"
+    schema.write_text(
+        'feature {name: "x" type: BYTES} feature {name: "y" type: INT} '
+        'feature {name: "z" type: FLOAT}'
+    )
+    rows = [{"x": 1, "y": 0, "z": [1, 2.5]}, {"x": "a", "y": 1}, {"y": 0, "x": None}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows * 20))
+    written = run(tmp_path / "a.jsonl", schema_file=str(schema))
+    assert sorted(written.values("x"))[::20] == [[], [b"1"], [b"a"]]
+    assert sorted(written.values("z"))[::20] == [[], [], [1.0, 2.5]]
+    with open(tmp_path / "a.jsonl", "a") as file:
+        file.write('{"x": "a", "y": 1, "zz": 1}\n')
+    with pytest.raises(UserError, match="column `zz` is not in the schema"):
+        run(tmp_path / "a.jsonl", schema_file=str(schema))
+
+
+def test_keys_of_a_split_may_be_missing(tmp_path, run):
+    split = {"by": "hash", "keys": ["k"], "train": 5, "eval": 5}
+    rows = [{"k": n} if n % 2 else {"y": n} for n in range(80)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    types = pa.schema([("k", pa.int64()), ("y", pa.int64())])
+    pq.write_table(pa.Table.from_pylist(rows, types), tmp_path / "a.parquet")
+    sides = []
+    for name in ("a.jsonl", "a.parquet"):
+        written = run(tmp_path / name, split=split)
+        sides.append([rows_of(written.features(side)) for side in ("train", "eval")])
+    assert sides[0] == sides[1]
+
+
+def test_a_sequence_example_is_rejected_by_name(tmp_path):
+    import tensorflow as tf
+
+    sequence = tf.train.SequenceExample()
+    sequence.context.feature["a"].int64_list.value.append(1)
+    steps = sequence.feature_lists.feature_list["l"].feature
+    steps.add().int64_list.value.append(3)
+    write_examples(tmp_path / "a.tfrecord", [sequence.SerializeToString()])
+    with pytest.raises(UserError, match="record 1: .* perhaps a Sequence"):
+        list(sources.open_source(f"{tmp_path}/a.tfrecord").batches())
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(data=st.data())
+def test_damaged_tfrecords_are_an_error(tmp_path_factory, data):
+    """Cut off, or with another byte: never other rows without a message."""
+    path = tmp_path_factory.getbasetemp() / "damaged.tfrecord"
+    records = list(examples_of(without_nulls(flat(dict(row))) for row in ROWS[:9]))
+    write_examples(path, records)
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    ends = {sum(len(r) + 16 for r in records[:n]) for n in range(len(records))}
+    if data.draw(st.booleans()) and place not in ends:
+        del content[place:]
+    else:
+        content[place] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="damaged.tfrecord"):
+        list(sources.open_source(str(path)).batches())
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(data=st.data())
+def test_json_that_is_cut_off_is_an_error_or_fewer_whole_lines(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "damaged.jsonl"
+    content = json_lines(ROWS[:9])
+    place = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:place])
+    try:
+        source = sources.open_source(str(path))
+        rows = list(values(source, [WHOLE]))
+    except UserError as error:
+        assert str(path) in str(error)
+    else:
+        assert [row["id"] for row in rows] == [row["id"] for row in ROWS[: len(rows)]]
+        assert b"\n" in content[place - 1 : place + 1] or place == len(content)
