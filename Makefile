@@ -11,7 +11,7 @@ BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-matrix test-faults test-engine test-cluster test-install test-image test-gpu test-stack test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-long test-matrix test-faults test-engine test-cluster test-install test-image test-gpu test-stack test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -33,6 +33,9 @@ run: setup  ## Run the flights pipeline on the whole year.
 
 test: setup  ## Run the tests (TESTS=tests/components for some of them).
 	@.venv/bin/pytest $(PARALLEL) $(TESTS)
+
+test-long: setup  ## Run further cases of what `make test` samples.
+	@.venv/bin/pytest $(PARALLEL) -m long -rs $(TESTS)
 
 test-matrix: setup  ## Train each pair of features beside plain Keras (10 to 40 minutes).
 	@.venv/bin/pytest $(PARALLEL) -m matrix -rs $(TESTS)

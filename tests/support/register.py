@@ -16,6 +16,8 @@ _TESTS = Path(__file__).parents[1]
 
 # What `make test` leaves out, each with a stage of its own.
 MARKS = {
+    "long": "further cases of what make test samples, of 10 s and more "
+    "(make test-long)",
     "faults": "kills, freezes or starves processes; takes long (make test-faults)",
     "engine": "of other engines than direct; most need Java and the jars of Flink "
     "(make test-engine)",
@@ -35,6 +37,12 @@ _FURTHER = {
 # a slow machine, too.
 _BEGIN_BEFORE = float(os.environ.get("TESTS_BEGIN_BEFORE", "inf"))
 _UNMARKED = f"not ({' or '.join(MARKS)})"
+# What `-m` stands for, where another stage has a part of it.
+_CHOSEN = {
+    "": _UNMARKED,
+    "long": f"long and not ({' or '.join(each for each in MARKS if each != 'long')})",
+    "stack": f"stack and (long or {_UNMARKED})",
+}
 
 # What differs between the stacks, and the end-to-end tests that depend on it.
 _BY_STACK = (
@@ -102,15 +110,15 @@ def pytest_configure(config):
     for name, meaning in {**MARKS, **_FURTHER}.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     asked = config.option.markexpr
-    if asked in ("", "stack"):
-        config.option.markexpr = f"{asked} and {_UNMARKED}" if asked else _UNMARKED
+    config.option.markexpr = _CHOSEN.get(asked, asked)
 
 
 def pytest_ignore_collect(collection_path, config):
     """Imports no file without the mark that alone is asked for."""
     mark = config.option.markexpr
-    if mark == f"stack and {_UNMARKED}":
+    if mark == _CHOSEN["stack"]:
         return None if _differs_by_stack(collection_path) else True
+    mark = "long" if mark == _CHOSEN["long"] else mark
     if not mark.isidentifier() or collection_path.suffix != ".py":
         return None
     return None if f"mark.{mark}" in collection_path.read_text() else True

@@ -14,6 +14,8 @@ import yaml
 from strategos.pipeline.history import runs
 from strategos.pipeline.remote import step_records
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def object_store():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
+pytestmark = pytest.mark.long
+
 MODEL = """
 import importlib
 import tensorflow as tf

@@ -9,6 +9,8 @@ import signal
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(
     scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.faults)]

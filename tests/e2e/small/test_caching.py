@@ -52,6 +52,7 @@ def ran(small):
     return small
 
 
+@pytest.mark.long
 def test_the_same_files_by_other_paths_are_cached(ran):
     folder = ran.folder
     link = folder.parent.parent / f"link-{folder.parent.name}"
@@ -179,6 +180,7 @@ def replace_all(path, old, new):
     path.write_text(text.replace(old, new))
 
 
+@pytest.mark.long
 def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):
     root, serving = tmp_path / "root", tmp_path / "serving"
     sets = (f"run.root={root}", f"pusher.to={serving}", "trainer.seed=7")
@@ -200,6 +202,7 @@ def test_a_second_checkout_with_the_same_root_is_cached(make_small, tmp_path):
     assert nodes["Trainer"] == "complete" and nodes["Transform"] == "cached"
 
 
+@pytest.mark.long
 def test_a_root_that_was_moved_is_not_mixed_with_a_new_one_at_its_place(
     ran, make_small, tmp_path
 ):

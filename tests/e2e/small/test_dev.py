@@ -85,6 +85,7 @@ def test_each_change_is_run_an_error_survived_and_nothing_pushed(start):
 _RAISES = "def build_model(context):\n    raise ValueError('unhappy')\n"
 
 
+@pytest.mark.long
 def test_a_sample_has_a_root_of_its_own(start):
     small, dev = start("--rows", "100")
     assert "verdict" in dev.next_answer()

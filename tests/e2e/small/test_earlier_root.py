@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 _ARCHIVE = Path(__file__).parents[2] / "workloads" / "earlier" / "fecbd19.tar.xz"
 _MADE_IN = "/srv/bought"
 _PLACES = (

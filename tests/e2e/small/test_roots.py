@@ -30,6 +30,7 @@ def call(workspace, *arguments, cwd):
     return workspace.call(*arguments, cwd=cwd, XDG_STATE_HOME=str(home / "state"))
 
 
+@pytest.mark.long
 def test_a_folder_with_a_yaml_shows_its_own_root(two):
     one, _ = two
     done = call(one, "runs", "--json", cwd=one.folder)

@@ -162,6 +162,7 @@ def assert_trained_as(expected, hosts, facts, workers=2):
     assert left == {"Format-Serving", "Format-Weights", "trainer.json"}
 
 
+@pytest.mark.long
 def test_two_hosts_train_as_one_device(hosts, on_one_device):
     workers = [hosts.start("worker"), hosts.start("chief")]
     facts = hosts.facts()

@@ -125,7 +125,14 @@ def _weights(spec):
     return {x: reader.get_tensor(x) for x in names if "OBJECT_GRAPH" not in x}
 
 
-@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mirrored",
+        pytest.param(GANG, marks=pytest.mark.long),
+        pytest.param("central_storage", marks=pytest.mark.long),
+    ],
+)
 def test_two_replicas_killed_and_resumed_train_as_one_device_undisturbed(
     killed, one_device, name
 ):
@@ -141,6 +148,7 @@ def test_two_replicas_killed_and_resumed_train_as_one_device_undisturbed(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_worker_with_servers_resumes_and_trains_as_one_device(
     run, one_device, tmp_path
 ):

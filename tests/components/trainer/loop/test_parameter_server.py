@@ -142,6 +142,7 @@ def assert_nobody_is_left(spec):
         assert not Path("/proc", pid).exists()
 
 
+@pytest.mark.long
 def test_one_worker_gives_the_digits_of_one_device_with_tables_on_two_servers(
     make_spec, on_one_device, capfd
 ):

@@ -125,6 +125,7 @@ def callbacks(context):
 """
 
 
+@pytest.mark.long
 def test_keras3_evaluates_and_keeps_the_mean_of_all_replicas_moving_averages(
     run, workload, tmp_path
 ):

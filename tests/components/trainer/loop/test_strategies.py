@@ -138,7 +138,14 @@ def _weights(spec):
     }
 
 
-@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize(
+    "name",
+    [
+        GANG,
+        pytest.param("mirrored", marks=pytest.mark.long),
+        pytest.param("central_storage", marks=pytest.mark.long),
+    ],
+)
 def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
     terminated, one_device, name
 ):

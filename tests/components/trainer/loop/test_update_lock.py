@@ -220,6 +220,7 @@ def largest(weights):
     return {name: float(np.abs(value).max()) for name, value in weights.items()}
 
 
+@pytest.mark.long
 def test_adam_of_two_workers_leaves_no_row_of_an_embedding_far_from_one_device(
     trained,
 ):

@@ -182,7 +182,9 @@ def test_resumed_within_a_phase_and_at_its_end_training_has_the_same_bits(
 @pytest.mark.parametrize(
     ("distribution", "stops"),
     [
-        pytest.param(GANG, [20, 27], id="multi_worker_mirrored"),
+        pytest.param(
+            GANG, [20, 27], id="multi_worker_mirrored", marks=pytest.mark.long
+        ),
         pytest.param(MIRRORED, [27], id="mirrored", marks=pytest.mark.matrix),
         pytest.param(CENTRAL, [27], id="central_storage", marks=pytest.mark.matrix),
     ],
