@@ -64,6 +64,15 @@ def explain(error: BaseException, folder: str) -> str:
     return f"{where}: {text}" if where else text
 
 
+def is_not_finite(error: BaseException) -> bool:
+    """Whether `tf.debugging.enable_check_numerics` raised the error.
+
+    Args:
+      error: The error of an operation.
+    """
+    return _NOT_FINITE.search(str(error)) is not None
+
+
 def _not_finite(message: str) -> str:
     """The finding of `tf.debugging.enable_check_numerics`; "" for another message."""
     operation = _NOT_FINITE.search(message)

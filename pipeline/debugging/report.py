@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from strategos.components.wording import counted
 
 if TYPE_CHECKING:
-    from strategos.components.trainer.run.tensor_values import Values
+    from strategos.components.trainer.data.tensor_values import Values
 
 
 def show(title: str, values: Sequence[Values]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -14,11 +16,13 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled
 from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
 from strategos.components.trainer.data.input_wait import InputWait
-from strategos.components.trainer.gang import heartbeat
+from strategos.components.trainer.gang import contact, heartbeat
 from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model import known_metrics
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.operation import Operation
+from strategos.components.user_code import user_errors
 from strategos.components.wording import duration
 
 
@@ -128,11 +132,14 @@ class TerminateOnNaN(TensorCallback):
 
     Args:
       position: The position of training.
+      culprits: Maps the steps that may have given it, a range of numbers from 1, to a
+        sentence about their features.
     """
 
-    def __init__(self, position: Position):
+    def __init__(self, position: Position, culprits: Callable[[range], str]):
         super().__init__()
         self._position = position
+        self._culprits = culprits
         self._finite = 0  # the last step with a finite loss
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -153,13 +160,69 @@ class TerminateOnNaN(TensorCallback):
         where = (
             f"step {step}" if step == first else f"one of the steps {first} to {step}"
         )
+        culprits = f"{self._culprits(range(first, step + 1))} ".lstrip()
         raise UserError(
             f"The loss is not a finite number at {where} (epoch "
-            f"{(step - 1) // steps + 1}, batch {batch + 1} of {steps}). "
+            f"{(step - 1) // steps + 1}, batch {batch + 1} of {steps}). {culprits}"
             "Look for a learning rate that is too high, a feature or label that is "
             "NaN, infinite or not scaled, and a logarithm or division by zero in the "
             "loss."
         )
+
+
+@contextlib.contextmanager
+def step_named(position: Position, culprits: Callable[[range], str]) -> Iterator[None]:
+    """Adds the step to errors of operations, e.g. of `tf.debugging.assert_positive`.
+
+    Args:
+      position: The position of training.
+      culprits: Describes the features of some steps, for a value that is not finite.
+
+    Raises:
+      UserError: The error of the body.
+    """
+    try:
+        yield
+    except UserError as error:
+        cause = error.__cause__
+        if not isinstance(cause, tf.errors.OpError) or contact.is_loss(cause):
+            raise
+        done = f"after step {position.step:,}" if position.step else "in the first step"
+        message = f"{error.message} ({done})"
+        frames = traceback.extract_tb(cause.__traceback__)
+        evaluates = any(frame.name == "evaluate" for frame in frames)
+        if user_errors.is_not_finite(cause) and not evaluates:
+            step = position.step + 1
+            message = f"{message}. {culprits(range(step, step + 1))}".rstrip(". ")
+        raise error.but(message=message) from cause
+
+
+@contextlib.contextmanager
+def numerics_checked(operation: Operation, checked: bool = True) -> Iterator[None]:
+    """Checks the result of each operation inside the block, if the settings say so.
+
+    Only steps are to be checked: reading rows may find a NaN that no step has met, and
+    such an error names no step.
+
+    Args:
+      operation: Has `check_numerics`.
+      checked: False inside of another such block: checks nothing in this one.
+    """
+    if not operation.check_numerics:
+        yield
+        return
+    _check_numerics(checked)
+    try:
+        yield
+    finally:
+        _check_numerics(not checked)
+
+
+def _check_numerics(checked: bool) -> None:
+    if checked:  # with whole paths, by which errors find user code
+        tf.debugging.enable_check_numerics(path_length_limit=4096)
+    else:
+        tf.debugging.disable_check_numerics()
 
 
 class Recorder(TensorCallback):

@@ -15,11 +15,13 @@ import tensorflow as tf
 import tf_keras
 
 from strategos.components import events
-from strategos.components.errors import UserError, required
+from strategos.components.errors import required
 from strategos.components.trainer.compat import keras3, keras_names
+from strategos.components.trainer.data import tensor_values
+from strategos.components.trainer.data.dataset import Split
 from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
-from strategos.components.trainer.gang import contact, heartbeat
+from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
 from strategos.components.trainer.loop.asynchronous import Asynchronous
@@ -40,6 +42,8 @@ from strategos.components.trainer.loop.progress import (
     Progress,
     Recorder,
     TerminateOnNaN,
+    numerics_checked,
+    step_named,
 )
 from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.synchronous import Synchronous
@@ -130,11 +134,14 @@ class Training:
             evaluated = EvaluatedWeights(recorder)
             with (
                 self._of_chief(self._spec.log_dir) as log_dir,
-                _step_named(position),
+                step_named(position, self._culprits),
                 self._code.blamed("training fails"),
             ):
                 others = self._callbacks(model, position, order, log_dir)
-                with out_of_memory.explained(self._context):
+                with (
+                    out_of_memory.explained(self._context),
+                    numerics_checked(self._operation),
+                ):
                     followed = [evaluated, progress, *others, recorder]
                     model = self._train(model, position, order, followed, checkpoint)
             epoch = evaluated.epoch()
@@ -183,7 +190,7 @@ class Training:
             callbacks.note_best_weights(settings, model.optimizer)
             callbacks.warn_of_choices(settings, own, split, monitored)
         if settings.get("terminate_on_nan", True):
-            all_callbacks.insert(0, TerminateOnNaN(position))
+            all_callbacks.insert(0, TerminateOnNaN(position, self._culprits))
         all_callbacks += own
         self._watch_batches = callbacks.watch_batches(settings, own)
         # A custom loop traces its steps itself.
@@ -239,7 +246,8 @@ class Training:
         """Trains to the end of the current phase."""
         if order.current.name and self._context.is_chief:
             events.emit("note", message=order.announcement(model))
-        evaluation, steps = self._way.evaluation(model)
+        with numerics_checked(self._operation, False):
+            evaluation, steps = self._way.evaluation(model)
         train = fit.fit
         if keras3.is_model(model):
             train = functools.partial(keras3_loop.fit, self._context)
@@ -308,14 +316,34 @@ class Training:
 
     def _feed(self, model: tf.keras.Model, step: int) -> Any:
         """The stream of batches from `step` on."""
-        return self._way.feed(
-            model,
-            batch_size=self._spec.batch_size,
-            seed=self._spec.seed,
-            epochs=None,
-            first_step=step,
-            drop_last=self._context.drops_last_batch,
-        )
+        with numerics_checked(self._operation, False):
+            return self._way.feed(
+                model,
+                batch_size=self._spec.batch_size,
+                seed=self._spec.seed,
+                epochs=None,
+                first_step=step,
+                drop_last=self._context.drops_last_batch,
+            )
+
+    def _culprits(self, steps: range) -> str:
+        """A sentence about the features of some steps that are NaN or infinite.
+
+        Empty if the rows of a step are not known, or only after reading all before.
+        """
+        examples = self._builder.examples
+        known = isinstance(examples, Split) and examples.records is None
+        if not known or not self._choice.is_synchronous:
+            return ""
+        with numerics_checked(self._operation, False):
+            batches = examples.shuffled(
+                self._spec.batch_size,
+                seed=self._spec.seed,
+                epochs=None,
+                first_step=steps[0] - 1,
+                drop_last=self._context.drops_last_batch,
+            )
+            return tensor_values.not_finite(batches, steps, self._spec.label)
 
     def _write(self, model: tf.keras.Model, path: str) -> None:
         model, its_strategy = self._way.trained(model)
@@ -356,23 +384,3 @@ class Training:
             "examples": examples + more * self._spec.batch_size,
             "examples_per_second": round(progress.examples_per_second, 1),
         }
-
-
-@contextlib.contextmanager
-def _step_named(position: Position) -> Iterator[None]:
-    """Adds the step to errors of operations, e.g. of `tf.debugging.assert_positive`.
-
-    Args:
-      position: The position of training.
-
-    Raises:
-      UserError: The error of the body.
-    """
-    try:
-        yield
-    except UserError as error:
-        cause = error.__cause__
-        if not isinstance(cause, tf.errors.OpError) or contact.is_loss(cause):
-            raise
-        done = f"after step {position.step:,}" if position.step else "in the first step"
-        raise error.but(message=f"{error.message} ({done})") from cause

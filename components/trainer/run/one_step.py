@@ -22,12 +22,12 @@ import tensorflow as tf
 from strategos.components.errors import BadInputError
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.compat.autograph import convert_user_code_only
+from strategos.components.trainer.data.tensor_values import Values, first_rows, summary
 from strategos.components.trainer.distribution import devices
 from strategos.components.trainer.model import effects, workload
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.run import session
 from strategos.components.trainer.run.measure import with_files
-from strategos.components.trainer.run.tensor_values import Values, first_rows, summary
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import modules
 from strategos.components.user_code.user_errors import is_own

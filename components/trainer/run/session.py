@@ -17,6 +17,7 @@ from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop import asynchronous
 from strategos.components.trainer.loop.model_builder import configure_step
+from strategos.components.trainer.loop.progress import numerics_checked
 from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.training import Training
 from strategos.components.trainer.model import out_of_memory, workload
@@ -53,14 +54,13 @@ def train(
     """
     heartbeat.current().joined()
     configure(spec)
-    if operation.check_numerics:  # with whole paths, by which errors find user code
-        tf.debugging.enable_check_numerics(path_length_limit=4096)
     # Not the launcher's choice: each process has the devices of its own host.
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:
         asynchronous.serve(cluster)
     if modules.takes_fn_args(spec.folder, spec.module):
-        return tfx_run_fn.train(spec, cluster, choice, f"{weights}-exported")
+        with numerics_checked(operation):
+            return tfx_run_fn.train(spec, cluster, choice, f"{weights}-exported")
     distribution = strategy.build(choice, spec.distribution, cluster)
     preemption.install_handler()
     return Training(spec, operation, cluster, choice, distribution).run(weights)

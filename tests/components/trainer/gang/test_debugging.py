@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import pytest
+import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.operation import Operation
@@ -67,6 +68,52 @@ def test_a_value_that_is_not_finite_is_named_by_operation_layer_line_and_step(fa
     message, _ = failed({"strategy": "one_device"}, check_numerics=True)
     assert re.search(
         r"debugged\.py:20: the operation RealDiv in `model/checked` gives "
-        r"-Inf and \+Inf values \(after step 3\)$",
+        r"-Inf and \+Inf values \(after step 3\)\. "
+        r"All features and labels of step 4 are finite$",
         message,
     ), message
+
+
+PLAIN = """
+import tensorflow as tf
+
+def build_model(context):
+    features = context.inputs()
+    model = tf.keras.Model(features, tf.keras.layers.Dense(1)(features["distance"]))
+    model.compile("sgd", "mse")
+    return model
+"""
+
+
+@pytest.fixture
+def spoiled(workload, make_spec, tmp_path):
+    """A training whose 200th row has a NaN, and where the seed puts that row."""
+    (source,) = workload.transformed("train")
+    records = list(tf.data.TFRecordDataset(source, compression_type="GZIP"))
+    example = tf.train.Example.FromString(records[200].numpy())
+    example.features.feature["distance"].float_list.value[:] = [float("nan")]
+    records[200] = example.SerializeToString()
+    path = str(tmp_path / "spoiled.tfrecord")
+    with tf.io.TFRecordWriter(path) as file:
+        for record in records:
+            file.write(bytes(getattr(record, "numpy", lambda r=record: r)()))
+    workload.write_module("plain", PLAIN)
+    spec = make_spec(module="plain", train_files=(path,), epochs=1)
+    numbers = tf.range(len(records), dtype=tf.int64)
+    key = tf.constant([spec.seed, 0], tf.int64)
+    order = tf.random.experimental.stateless_shuffle(numbers, key).numpy().tolist()
+    step, row = divmod(order.index(200), spec.batch_size)
+    return spec, step + 1, row + 1
+
+
+@pytest.mark.parametrize("check_numerics", [False, True])
+def test_the_feature_with_a_nan_is_named_with_its_step_and_row(
+    spoiled, train_only, check_numerics
+):
+    spec, step, row = spoiled
+    with pytest.raises(UserError) as raised:
+        train_only(spec, Operation(check_numerics=check_numerics))
+    assert (
+        f"In the rows of step {step}, `distance` has 1 value that is NaN or infinite "
+        f"(row {row} of the batch)"
+    ) in str(raised.value)

@@ -303,13 +303,14 @@ def test_an_execution_ends_where_a_checkpoint_is_due(executions):
 
 def test_a_loss_that_is_not_finite_is_found_among_the_steps_of_an_execution():
     position = Position(100)
-    check = TerminateOnNaN(position)
+    check = TerminateOnNaN(position, "About {}.".format)
     check.on_train_begin()
     position.step = 8
     check.on_train_batch_end(7, {"loss": 1.0})
     position.step = 24
     with pytest.raises(
-        UserError, match=r"one of the steps 9 to 24 \(epoch 1, batch 24"
+        UserError,
+        match=r"one of the steps 9 to 24 \(epoch 1, batch 24.*About range\(9, 25\)\.",
     ):
         check.on_train_batch_end(23, {"loss": math.nan})
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from strategos.components.wording import counted, listed
 
 _SHOWN_ROWS = 5
 
@@ -75,6 +78,36 @@ def summary(name: str, tensor: Any, *, norm: bool = False) -> Values:
         not_finite=int((~finite).sum()),
         rows=tuple(list(bad)[:_SHOWN_ROWS]) if row_of.any() else (),
     )
+
+
+def not_finite(batches: Iterable[Any], steps: range, label: str) -> str:
+    """Names the features of the first batch with a value that is NaN or infinite.
+
+    Args:
+      batches: Batches of (features, label, …) from the first of the steps on.
+      steps: Numbers of the steps.
+      label: Name of the label.
+
+    Returns:
+      A sentence, e.g. "In the rows of step 3, `distance` has 2 values that are NaN or
+      infinite (rows 4 and 7 of the batch)."; without such a value it says so.
+    """
+    for step, (features, labels, *_) in zip(steps, batches, strict=False):
+        named = [*sorted(features.items()), (f"{label}", labels)]
+        summaries = [summary(f"`{name}`", x) for name, x in named]
+        if found := [_counted(each) for each in summaries if each.not_finite]:
+            return f"In the rows of step {step:,}, {listed(found)}."
+    which = counted(len(steps), "step")
+    of = f"step {steps[0]:,}" if len(steps) == 1 else f"these {which}"
+    return f"All features and labels of {of} are finite."
+
+
+def _counted(values: Values) -> str:
+    rows = listed([str(row + 1) for row in values.rows])
+    where = f" (row{'s' * (len(values.rows) > 1)} {rows} of the batch)" if rows else ""
+    number = counted(values.not_finite, "value")
+    is_ = "is" if values.not_finite == 1 else "are"
+    return f"{values.name} has {number} that {is_} NaN or infinite{where}"
 
 
 def first_rows(tensor: Any, rows: int) -> Any:
