@@ -6,12 +6,15 @@ number of workers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from strategos.components import events
 from strategos.components.data_files import spans
@@ -24,7 +27,8 @@ from strategos.components.data_files.sources import (
     open_source,
 )
 from strategos.components.data_files.sources.source import for_columns, no_row
-from strategos.components.data_files.values import numerals
+from strategos.components.data_files.times import EXPECTED, Times
+from strategos.components.data_files.values import features, numerals
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
 from strategos.components.errors import Place, UserError
 from strategos.components.files import patterns, storage
@@ -183,6 +187,19 @@ class ShardRunner:
                 profiles[name].wholes.merge(wholes)
         return _with_rows(shards, rows), profiles
 
+    def newest(self, shards: Sequence[Shard], times: Times) -> int:
+        """The newest time of all rows, in microseconds since 1970.
+
+        Args:
+          shards: Shards of the data.
+          times: Names the column.
+
+        Raises:
+          UserError: A file is malformed, or a row has no time.
+        """
+        found: int = self.fold(shards, _Newest(times), max)
+        return found
+
     def count(self, shards: Sequence[Shard]) -> list[Shard]:
         """Finds the first row of each piece; reads CSV files only if one was cut.
 
@@ -287,6 +304,46 @@ class _Inspect:
         profiles = Profiles(self.nulls, shard.pieces[0].source.names)
         rows = [piece.source.inspect(piece.part, profiles) for piece in shard.pieces]
         return rows, profiles
+
+
+@dataclasses.dataclass(frozen=True)
+class _Newest:
+    times: Times
+
+    def __call__(self, shard: Shard) -> int:
+        return max(map(self._of, shard.pieces))
+
+    def _of(self, piece: Piece) -> int:
+        newest, row = -(2**63), 0
+        for batch in piece.source.select(piece.part, [self.times.column]):
+            with explained(piece, row, EXPECTED):
+                newest = max(newest, pc.max(self.times.of(batch)).as_py())
+            row += batch.num_rows
+        return newest
+
+
+@contextlib.contextmanager
+def explained(piece: Piece, row: int, expected: str) -> Iterator[None]:
+    """Explains a bad value with its place.
+
+    Args:
+      piece: The piece that the rows are from.
+      row: Index in the piece of the first of these rows.
+      expected: The values that are allowed.
+
+    Raises:
+      UserError: The block raised a BadValueError.
+    """
+    try:
+        yield
+    except features.BadValueError as error:
+        raise UserError(
+            error.reason,
+            place=Place(f"{piece.place(row + error.row)}: column `{error.column}`"),
+            received=repr(str(error.value)[:100]),
+            expected=expected,
+            remedy="Correct the value.",
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)

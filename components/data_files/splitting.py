@@ -13,10 +13,13 @@ other file or span moves a row to another split.
 
 **By span**: all rows of the newest spans of the run are in `eval`.
 
+**By time**: the rows from a time on are in `eval`; the time is a date, or so many
+seconds before the newest time of all rows.
+
 **Validation** takes rows of `train` only, so that the rows of `eval` are the same with
 and without it: by hash and ratio, rows with a fraction of at least
 `(train - validation) / (train + eval)`; by span, the rows of the newest spans before
-the spans in `eval`.
+the spans in `eval`; by time, the newest rows before those in `eval`.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from strategos.components.data_files.times import Times
 from strategos.components.data_files.values import features, numerals, spelling
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.errors import UserError
@@ -50,6 +54,7 @@ class Splitter:
       held_out: The numbers of the spans in the evaluation split; None: not by span.
       validation: The part of `train` for validation; by span, the number of spans.
       validating: The numbers of the spans in the validation split.
+      times: The division by time; None: not by time.
     """
 
     keys: tuple[str, ...]
@@ -58,6 +63,7 @@ class Splitter:
     held_out: frozenset[int] | None = None
     validation: float = 0
     validating: frozenset[int] = frozenset()
+    times: Times | None = None
 
     @classmethod
     def from_json(cls, text: str, spans: Sequence[int]) -> Splitter:
@@ -65,12 +71,16 @@ class Splitter:
 
         Args:
           text: `{"by": "hash"|"ratio", "keys": […], "train": 8, "eval": 2}`, or
-            `{"by": "span", "spans": 1, …}`; either with `"validation": 1`, too.
+            `{"by": "span", "spans": 1, …}`, or `{"by": "time", "column": "day", "eval":
+            2592000}` (seconds, or a date); each with `"validation": 1`, too.
           spans: The numbers of the run's spans.
         """
         settings = json.loads(text)
         keys = settings["keys"] if settings["by"] == "hash" else []
         validation = settings.get("validation") or 0
+        if settings["by"] == "time":
+            times = Times(settings["column"], settings["eval"], validation or None)
+            return cls((), 1, 1, validation=bool(validation), times=times)
         held_out, validating = None, frozenset[int]()
         if settings["by"] == "span":
             newest, evaluating = sorted(spans, reverse=True), settings["spans"]
@@ -87,7 +97,7 @@ class Splitter:
     @property
     def by_position(self) -> bool:
         """Whether the split of a row depends on its position in the file."""
-        return not self.keys and self.held_out is None
+        return not self.keys and self.held_out is None and self.times is None
 
     @property
     def described(self) -> str:
@@ -98,6 +108,8 @@ class Splitter:
                 f"span (held out: {_numbers(self.held_out)}"
                 f"{validating * bool(self.validation)})"
             )
+        if self.times is not None:
+            return self.times.described
         by = f"the keys {', '.join(self.keys)}" if self.keys else "ratio"
         text = f", {self.validation} of {self.train} for validation"
         return f"{by}, {self.train} : {self.eval}{text * bool(self.validation)}"
@@ -112,11 +124,14 @@ class Splitter:
         Raises:
           UserError: A key is not among `names`.
         """
-        for key in self.keys:
+        wanted = [("keys", key) for key in self.keys]
+        if self.times is not None:
+            wanted.append(("column", self.times.column))
+        for setting, key in wanted:
             if key not in names:
                 raise UserError(
                     f"{path} has no such column",
-                    key="data.split.keys",
+                    key=f"data.split.{setting}",
                     received=f"`{key}`",
                     expected=choices(names),
                     remedy=did_you_mean(key, names),
@@ -147,7 +162,10 @@ class Splitter:
 
         Raises:
           UserError: A key column has lists.
+          BadValueError: A row has no time, or one that is no time.
         """
+        if self.times is not None:
+            return self._masks(*self.times.masks(batch))
         if self.held_out is not None:
             in_eval = np.full(batch.num_rows, span in self.held_out)
             return self._masks(in_eval, np.full_like(in_eval, span in self.validating))

@@ -14,8 +14,9 @@ from strategos.components.data_files.columns import check_known
 from strategos.components.data_files.duplicates import RowHashes
 from strategos.components.data_files.empty_cells import EmptyCells
 from strategos.components.data_files.inference import Witness
-from strategos.components.data_files.shards import Piece, Shard
+from strategos.components.data_files.shards import Piece, Shard, explained
 from strategos.components.data_files.splitting import Splitter
+from strategos.components.data_files.times import EXPECTED
 from strategos.components.data_files.values import features, numerals, rounding
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.errors import Place, UserError
@@ -229,9 +230,10 @@ class WriteShard:
             for raw, batch in self._batches(piece, rounded, shortened):
                 empty.see(batch, piece, read)
                 first = (piece.first_row or 0) + read
-                masks = self.splitter.masks(
-                    raw, piece.span, piece.name, first, self.kinds, self.nulls
-                )
+                with explained(piece, read, EXPECTED):
+                    masks = self.splitter.masks(
+                        raw, piece.span, piece.name, first, self.kinds, self.nulls
+                    )
                 if self.label in self.kinds:
                     label.see(batch.column(self.label), masks, piece, read)
                 batch, masks = self._labelled(batch, masks)

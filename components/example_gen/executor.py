@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,6 +75,10 @@ class Executor(EngineExecutor):
         elif splitter.by_position:
             data = runner.count(data)
         splitter.check(pattern, tuple(kinds))
+        if splitter.times is not None and splitter.times.needs_newest:
+            newest = runner.newest(data, splitter.times)
+            times = dataclasses.replace(splitter.times, newest=newest)
+            splitter = dataclasses.replace(splitter, times=times)
         work = WriteShard(
             examples=artifact.uri,
             kinds=kinds,

@@ -26,6 +26,8 @@ def column_problems(
     """
     named = [("label", config.label)]
     named += [("data.split.keys", name) for name in config.data.split.keys]
+    if config.data.split.column:
+        named.append(("data.split.column", config.data.split.column))
     named += [("data.missing", name) for name in config.data.missing]
     if config.evaluator:
         named += [("evaluator.slices", name) for name in config.evaluator.slices]

@@ -172,7 +172,7 @@ class Data(Section):
     def held_out(self) -> int:
         """Number of the newest spans that are not for training."""
         split = self.split
-        return split.spans + (split.validation or 0) if split.by == "span" else 0
+        return split.spans + int(split.validation or 0) if split.by == "span" else 0
 
     @property
     def completeness(self) -> Completeness | None:

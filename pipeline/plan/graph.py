@@ -153,7 +153,7 @@ def _data_nodes(
 
     example_gen = ExampleGen(
         pattern=paths.examples,
-        split=_json(config.data.split.model_dump(mode="json", exclude_none=True)),
+        split=_json(config.data.split.settings()),
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
         label=config.label,

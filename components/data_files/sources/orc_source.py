@@ -65,7 +65,7 @@ class OrcSource(Source):
         starts = range(0, max(self._stripes, 1), of_each)
         return list(map(Part, starts, [*starts[1:], None]))
 
-    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def select(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
         wanted = list(names)
         tops = list(dict.fromkeys(self._tops[name] for name in wanted))

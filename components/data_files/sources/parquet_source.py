@@ -77,7 +77,7 @@ class ParquetSource(Source):
             filled += group_size
         return list(map(Part, starts, [*starts[1:], None]))
 
-    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def select(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
         return self._read(part, list(names))
 

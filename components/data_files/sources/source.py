@@ -215,6 +215,18 @@ class Source(abc.ABC):
         Raises:
           UserError: The file is malformed.
         """
+        return self.select(part, names)
+
+    def select(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields some columns of the rows of a part.
+
+        Args:
+          part: The part to read.
+          names: The columns.
+
+        Raises:
+          UserError: The file is malformed.
+        """
         return (chosen(batch, names) for batch in self.batches(part))
 
     @abc.abstractmethod
@@ -313,6 +325,10 @@ class OpenSource(Source):
     def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Source`: `inspect` reads all values."""
         return iter(())
+
+    def select(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Source`; yields all columns: the others are read with them."""
+        return self.batches(part)
 
     def every_name(self) -> tuple[str, ...]:
         """Reads all rows for the names of their columns.
