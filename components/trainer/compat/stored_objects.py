@@ -74,12 +74,17 @@ def snapshot(root: tf.train.Checkpoint) -> Snapshot:
 
 
 def _value(given: Any) -> tf.Tensor | None:
-    """The value of a tensor, or of a `SaveSpec`, in the memory of this host.
+    """The value of a tensor, variable or `SaveSpec`, in the memory of this host.
 
     Returns:
       None: the object has a place in the file, but no value.
     """
-    value = given if isinstance(given, tf.Tensor) else given.tensor
+    from tensorflow.python.training.saving.saveable_object import SaveSpec
+
+    if not isinstance(given, SaveSpec):
+        given = SaveSpec(given, "", "", given.dtype, given.device)
+    with tf.device(given.device):
+        value = given.tensor
     if value is None:
         return None
     with _on_this_host():
