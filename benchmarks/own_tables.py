@@ -161,7 +161,8 @@ def _left_out(workload: Path) -> set[str]:
 
 
 def _columns(workload: Path, splits: tuple[str, ...]) -> dict[str, list]:
-    (examples,) = workload.glob("runs/*/ExampleGen/examples/*")
+    every = workload.glob("runs/*/ExampleGen/examples/*")
+    examples = max(every, key=lambda path: int(path.name))
     batches = [
         batch
         for split in splits

@@ -87,7 +87,7 @@ def data(arguments: argparse.Namespace) -> int:
     titles = ["column", "type", "missing", "distinct", "range or examples", "doubt"]
     cells = [
         [
-            cut(fact["name"], 30),
+            _on_a_line(fact["name"]),
             fact["type"],
             f"{fact['missing'] / max(1, rows.rows):.1%}" if fact["missing"] else "",
             f"{fact['distinct']:,}",
@@ -145,7 +145,7 @@ def _print_features(workload: Workload) -> None:
     _print_table(
         ["column", "feature", "why"],
         [
-            [cut(each.column.name, 30), each.name or "left out", each.reason]
+            [_on_a_line(each.column.name), each.name or "left out", each.reason]
             for each in workload.features
         ],
     )
@@ -196,6 +196,10 @@ def _facts(column: Column) -> dict[str, Any]:
         "examples": [str(each) for each in list(column.counts)[:_EXAMPLES]],
         "doubt": features.suspicion(column),
     }
+
+
+def _on_a_line(name: str) -> str:
+    return cut(" ".join(name.split()), 30)
 
 
 def _range(fact: dict[str, Any]) -> str:

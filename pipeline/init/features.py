@@ -288,11 +288,15 @@ def literal(value: str | Sequence[str]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+# Names that layers of the model have.
+_RESERVED = ("concatenate", "dense", "dropout", "embedding", "flatten", "prediction")
+
+
 class _Names:
     """Names of features: of letters, digits and underscores, each once."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._taken = set(_RESERVED)
 
     def of(self, column: str) -> str:
         """A name for the feature of a column."""

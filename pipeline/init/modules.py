@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -113,7 +114,7 @@ def _mean(value):
         value.indices, tf.ones_like(numbers.values), value.dense_shape
     )
     total, count = (tf.sparse.reduce_sum(each, axis=1) for each in (numbers, ones))
-    return tf.math.divide_no_nan(total, count)[:, tf.newaxis]
+    return tf.reshape(tf.math.divide_no_nan(total, count), [-1, 1])
 ''',
     "_words": '''
 def _words(text):
@@ -264,7 +265,7 @@ def model(features: Sequence[Feature], label: Label, origin: str) -> str:
 
 import tensorflow as tf
 {imported}
-{constants}UNITS = (64, 32)
+{constants}UNITS, DROPOUT = {_size(features, label)}
 
 
 def build_model(context):
@@ -275,7 +276,7 @@ def build_model(context):
     hidden = layers.Concatenate()(parts)
     for number, units in enumerate(UNITS):
         hidden = layers.Dense(units, activation="relu")(hidden)
-        hidden = context.dropout(0.1, seed=number)(hidden)
+        hidden = context.dropout(DROPOUT, seed=number)(hidden)
     output = {output}
     model = tf.keras.Model(inputs, output)
     model.compile(tf.keras.optimizers.Adam(2e-3), "{loss}", metrics=["{metric}"])
@@ -293,6 +294,23 @@ _OUTPUTS = {
     "regression": ("1", "mean_squared_error", "mean_absolute_error"),
 }
 """Arguments of the last layer, loss and metric by task."""
+
+
+_SIZES = (
+    (20, (16,), 0.4),
+    (100, (32, 16), 0.2),
+    (2000, (64, 32), 0.1),
+    (math.inf, (128, 64), 0.05),
+)
+"""Units and dropout of the layers, by training rows for each number in the input."""
+
+
+def _size(features: Sequence[Feature], label: Label) -> str:
+    """Units and dropout: fewer units where few rows meet many columns."""
+    width = sum(_WORD_BUCKETS if "_counts(" in each.code else 1 for each in features)
+    rows = len(label.column.present) / max(1, width)
+    units, rate = next((units, rate) for most, units, rate in _SIZES if rows < most)
+    return f"{units}, {rate}"
 
 
 def _joined(imported: str) -> str:

@@ -20,7 +20,7 @@ from strategos.pipeline.init.sample import Sample
 
 _MOST_SLICED = 10  # distinct values of a feature to slice by
 _SLICED = 3  # features
-_STEPS = 2000  # of a training, about
+_STEPS = 3000  # of a training, about
 _METRICS = {
     "binary": ("auc", "accuracy", "log_loss"),
     "multi_class": ("accuracy", "log_loss"),

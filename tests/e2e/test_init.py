@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -61,13 +62,13 @@ def _write_customers(path) -> dict[str, list]:
     return columns | {"days": days, "incomes": incomes.tolist()}
 
 
-def _initialized(make_workspace, folder, name, label, *options):
-    """A workspace of the workload that `init` writes for `NAME.csv`, and its output."""
+def _initialized(make_workspace, folder, data, label, *options):
+    """A workspace of the workload that `init` writes for a file, and its output."""
     elsewhere = make_workspace(folder / "elsewhere")
-    words = ("init", f"{name}.csv", "--label", label, *options)
+    words = ("init", data, "--label", label, *options)
     done = elsewhere.call(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
-    return make_workspace(folder / name), done.stdout
+    return make_workspace(folder / data.split(".")[0]), done.stdout
 
 
 def _rows(folder, node: str) -> dict[str, list]:
@@ -86,7 +87,7 @@ def test_a_table_of_flaws_becomes_a_blessed_model_by_two_commands(
     tmp_path, make_workspace
 ):
     table = _write_customers(tmp_path / "customers.csv")
-    workspace, _ = _initialized(make_workspace, tmp_path, "customers", LABEL)
+    workspace, _ = _initialized(make_workspace, tmp_path, "customers.csv", LABEL)
     settings = yaml.safe_load(workspace.yaml.read_text(encoding="utf-8"))
     least = settings["evaluator"]["bounds"]["auc"]["at_least"]
     assert 0.6 < least < 0.95  # the label can be told, though not without error
@@ -125,6 +126,56 @@ def test_a_table_of_flaws_becomes_a_blessed_model_by_two_commands(
     assert leaves > 0.8 > 0.2 > stays
 
 
+@pytest.mark.long
+def test_columns_of_each_type_of_a_parquet_file_become_features(
+    tmp_path, make_workspace
+):
+    random = np.random.default_rng(4)
+    lengths = random.integers(0, 4, ROWS)
+    several = [random.normal(size=length).tolist() for length in lengths]
+    wanted = random.normal(size=ROWS)
+    columns = {
+        "flag": (wanted > 0).tolist(),
+        "time": [datetime.datetime(2024, 1, 1, 6, 30)] * (ROWS - 1)
+        + [datetime.datetime(2024, 7, 1, 18, 30)],
+        "vector": random.normal(size=(ROWS, 3)).tolist(),
+        "several": several,
+        "tags": [["a", "b", "a"][:length] for length in lengths],
+        "picture": [bytes([200, 201, number % 250]) for number in range(ROWS)],
+        "skewed": (-np.exp(random.normal(0, 2, ROWS))).tolist(),
+        "code": [f"c{number}" for number in random.integers(0, 1300, ROWS)],
+        'a "name"\n': (100 * wanted).astype(int).tolist(),
+        "dense": random.normal(size=ROWS).tolist(),
+        "key": list(range(ROWS)),
+        "target": (wanted + random.normal(0, 0.5, ROWS)).tolist(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "types.parquet")
+    workspace, printed = _initialized(
+        make_workspace, tmp_path, "types.parquet", "target"
+    )
+    assert "bytes that are not text" in printed
+    workspace.run()  # blessed
+    raw, made = (_rows(workspace.folder, node) for node in ("ExampleGen", "Transform"))
+    rows = raw["key"]
+    assert sorted(rows) == list(range(ROWS))
+    means = np.array([np.mean(several[row] or [0.0]) for row in rows])
+    assert np.corrcoef(means, made["several"])[0, 1] == pytest.approx(1, abs=1e-6)
+    vectors = np.array(columns["vector"])[rows]
+    z_scores = (vectors - vectors.mean(axis=0)) / vectors.std(axis=0)
+    assert np.array(made["vector"]) == pytest.approx(z_scores, abs=0.2)
+    skewed = np.array(columns["skewed"])[rows]
+    below = (skewed[:, np.newaxis] > skewed).mean(axis=1)
+    assert np.array(made["skewed"]) == pytest.approx(
+        np.floor(10 * below) / 10, abs=0.11
+    )
+    for index, row in enumerate(rows):
+        counts = np.expm1(made["tags"][index])
+        assert (
+            sorted(counts[counts > 0].round(5))
+            == [[], [1], [1, 1], [1, 2]][lengths[row]]
+        )
+
+
 @pytest.mark.parametrize(
     "chosen", ["settings", pytest.param("epoch", marks=pytest.mark.faults)]
 )
@@ -137,7 +188,8 @@ def test_the_tests_of_a_new_workload_pass(tmp_path, make_workspace, chosen):
         *(f"{s:.2f},{'abc'[k]}" for s, k in zip(sizes, kinds, strict=True)),
     ]
     (tmp_path / "flowers.csv").write_text("\n".join(lines) + "\n")
-    workspace, _ = _initialized(make_workspace, tmp_path, "flowers", "kind", "--no-fit")
+    options = ("kind", "--no-fit")
+    workspace, _ = _initialized(make_workspace, tmp_path, "flowers.csv", *options)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-k", chosen],
         cwd=workspace.folder,
@@ -157,6 +209,6 @@ def test_a_model_of_noise_is_not_blessed(tmp_path, make_workspace):
         for _ in range(1000)
     ]
     (tmp_path / "noise.csv").write_text("\n".join(lines) + "\n")
-    workspace, printed = _initialized(make_workspace, tmp_path, "noise", "y")
+    workspace, printed = _initialized(make_workspace, tmp_path, "noise.csv", "y")
     assert "cannot be told" in printed
     workspace.strategos("run", str(workspace.yaml), expect=3)

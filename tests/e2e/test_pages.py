@@ -134,7 +134,7 @@ ELSEWHERE = {
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights:predict "
         '-d \'{"instances": [{"b64": "…"}]}\'',
     ],
-    ("a table of one's own", "tests/e2e/test_init.py", 'words = ("init",'): [
+    ("a table of one's own", "tests/e2e/test_init.py", 'words = ("init", data'): [
         "strategos data customers.csv",
         "strategos init customers.csv --label churned",
         "cd customers && strategos run",

@@ -122,11 +122,12 @@ def test_a_number_whose_size_or_gap_tells_the_label_is_a_leak(tmp_path):
 
 
 def test_names_of_features_are_plain_and_differ(tmp_path):
-    names = ["Größe (cm)", "Größe [cm]", "2nd", "größe_cm", "…"]
+    names = ["Größe (cm)", "Größe [cm]", "2nd", "größe_cm", "…", "dense"]
     table = {name: NUMBERS for name in names} | {"label": CLASSES}
     columns = columns_of(tmp_path, table)
     proposed = features.propose(columns, label.find(columns, "label"))
     expected = ["groe_cm", "groe_cm_2", "column_2nd", "groe_cm_3", "column"]
+    expected.append("dense_2")  # the model has a layer `dense`
     assert [each.name for each in proposed] == expected
 
 
