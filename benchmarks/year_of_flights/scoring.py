@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from strategos.components.data_files import columns
 from strategos.components.data_files.sources import open_source
 from strategos.components.data_files.values import features, numerals
-from strategos.components.evaluation.models import Location, Model
+from strategos.components.evaluation.inputs.models import Location, Model
 from strategos.components.records import encode
 
 _ROWS = 4096

@@ -31,7 +31,7 @@ Area: TypeAlias = Callable[["Steps"], np.ndarray]
 
 
 class Curves:
-    """Counts of positive and of all rows by slice and score.
+    """Counts of positive and of all rows by slice and score, or sums of their weights.
 
     Attributes:
       slices: Number of slices.
@@ -49,7 +49,13 @@ class Curves:
         """Counts of no rows."""
         return Curves()
 
-    def add(self, code: np.ndarray, score: np.ndarray, label: np.ndarray) -> None:
+    def add(
+        self,
+        code: np.ndarray,
+        score: np.ndarray,
+        label: np.ndarray,
+        weight: np.ndarray | None = None,
+    ) -> None:
         """Counts rows.
 
         Args:
@@ -57,15 +63,17 @@ class Curves:
           score: float64 [entries], from 0 to 1; others that are finite count as the
             nearest of these, once the slice counts in bins.
           label: float64 [entries], 0 or 1.
+          weight: float64 [entries], above 0; None for 1.
         """
         self.slices = max(self.slices, int(code.max(initial=-1)) + 1)
         known = np.isfinite(score)
         code, score = narrow(code[known]), score[known]
         if (score == (single := score.astype(np.float32))).all():  # as models answer
             score = single
-        ones = np.ones(len(score), np.uint8)
-        positive = label[known].astype(np.uint8)
-        self._append(self._in_bins((code, score, ones, positive), np.zeros(0, bool)))
+        rows, positive = np.ones(len(score), np.uint8), label[known].astype(np.uint8)
+        if weight is not None:
+            rows, positive = weight[known], weight[known] * label[known]
+        self._append(self._in_bins((code, score, rows, positive), np.zeros(0, bool)))
 
     def merge(self, later: Curves, place: np.ndarray) -> None:
         """Adds the counts of other rows.
@@ -209,8 +217,9 @@ class Steps:
         return np.add.reduceat(values, self._starts)
 
     def _before(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of the slice before each step; whole numbers, so exact."""
-        before = np.cumsum(rows) - rows
+        """Rows of the slice before each step; exact for whole numbers."""
+        before = np.zeros(len(rows))
+        np.cumsum(rows[:-1], out=before[1:])
         return before - before[self._starts][self._place]
 
 
@@ -309,12 +318,17 @@ def _counted(
     first[1:] = (code[1:] != code[:-1]) | (score[1:] != score[:-1])
     starts = np.flatnonzero(first)
     counts = (
-        narrow(np.add.reduceat(each[order], starts, dtype=np.int64))
-        if len(starts)
-        else each
+        _total(each[order], starts) if len(starts) else each
         for each in (rows, positive)
     )
     return code[starts], score[starts], *counts
+
+
+def _total(counts: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The sums from each start to the next; whole numbers in the smallest type."""
+    if counts.dtype.kind == "f":
+        return np.add.reduceat(counts, starts)
+    return narrow(np.add.reduceat(counts, starts, dtype=np.int64))
 
 
 def _order(code: np.ndarray, score: np.ndarray) -> np.ndarray:

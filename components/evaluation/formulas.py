@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 EPSILON = 1e-7
 
 _SINGLE = ("binary", "regression")
+_CANCELLED = 1e-8  # share of the summed sizes below which a sum is roundoff
 _EXACT = (
     f"exact up to {EXACT_SCORES:,} distinct scores, in slices of up to "
     f"{SLICE_SCORES:,} also beyond that; else with a bound of the error in "
@@ -42,6 +43,9 @@ _EXACT = (
 
 class _Ratio(Metric):
     """A metric that is the ratio of two sums over rows."""
+
+    adds_signs: ClassVar[bool] = False
+    """Whether values below the line may cancel each other out."""
 
     @abc.abstractmethod
     def above(self, batch: Batch) -> np.ndarray:
@@ -54,18 +58,20 @@ class _Ratio(Metric):
         return np.ones_like(batch.label)
 
     def sums(self, batch: Batch) -> np.ndarray:
-        """See `Metric`: both sums, float64 [2, slices]."""
+        """See `Metric`: both sums, and that of sizes below; float64 [3, slices]."""
         import numpy as np
 
         above, below = self.above(batch), self.below(batch)
-        return np.stack([batch.total(above), batch.total(below)])
+        size = np.abs(below) if self.adds_signs else below
+        return np.stack([batch.total(each) for each in (above, below, size)])
 
     def finish(self, sums: np.ndarray) -> np.ndarray:
         """See `Metric`: NaN where the sum below the line is 0."""
         import numpy as np
 
-        above, below = sums
-        undefined = np.isclose(below, 0.0)
+        above, below, size = sums
+        # Not by an absolute bound: weights may be as small as 1e-12.
+        undefined = np.abs(below) <= _CANCELLED * size
         result = above / np.where(undefined, 1.0, below)
         return np.where(undefined, np.nan, result)
 
@@ -88,7 +94,8 @@ class _Area(Metric):
         from strategos.components.evaluation.curves import Curves
 
         curves = Curves()
-        curves.add(batch.code, batch.prediction, batch.label)
+        curves.add(batch.code, batch.prediction, batch.label, batch.weight)
+        curves.slices = batch.slices  # the last ones may have rows of weight 0 only
         return curves
 
     def finish(self, sums: Curves) -> tuple[np.ndarray, np.ndarray]:
@@ -250,6 +257,7 @@ class Calibration(_Ratio):
     tasks = _SINGLE
     target = 1.0
     tfma = "Calibration"
+    adds_signs = True
     undefined_by_labels = "the labels add up to 0"
 
     def above(self, batch: Batch) -> np.ndarray:

@@ -23,7 +23,7 @@ from strategos.components.evaluation.metrics import METRICS
 from strategos.components.evaluation.scored import Scored
 from strategos.components.files import commit
 
-_VERSION = 1
+_VERSION = 2
 _MOST_FILES = 4  # newest ones that are kept
 _MOST_BYTES = 64 << 20
 

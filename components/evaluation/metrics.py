@@ -57,6 +57,7 @@ class Batch:
         entropy).
       code: int [rows], the slice of each row.
       slices: Number of slices.
+      weight: float64 [rows], all above 0: how much each row counts; None for 1.
     """
 
     task: str
@@ -64,6 +65,7 @@ class Batch:
     columns: Columns
     code: np.ndarray
     slices: int
+    weight: np.ndarray | None = None
 
     @property
     def prediction(self) -> np.ndarray:
@@ -71,13 +73,15 @@ class Batch:
         return self.columns["prediction"]
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """The sum of values by slice, float64 [slices].
+        """The sum of values by slice, each times its row's weight; float64 [slices].
 
         Args:
           values: float64 [rows].
         """
         import numpy as np
 
+        if self.weight is not None:
+            values = values * self.weight
         # Of no rows, bincount makes integers.
         totals = np.bincount(self.code, values, self.slices)
         return totals.astype(np.float64, copy=False)
@@ -212,6 +216,7 @@ class SliceMetrics:
       errors: Largest error, over both models, of the metrics that are not exact.
       trivial: The trivial model on the same rows, or None if it was not measured.
       finite: Whether all answers of the candidate are finite.
+      weighted: Sum of the examples' weights; None without weights.
     """
 
     feature: str | None
@@ -222,6 +227,7 @@ class SliceMetrics:
     errors: Mapping[str, float] = field(default_factory=dict)
     trivial: Trivial | None = None
     finite: bool = True
+    weighted: float | None = None
 
     @property
     def name(self) -> str:

@@ -136,6 +136,8 @@ def summarize(
     not exact, e.g. an area under a curve of more than `metrics.EXACT_SCORES` scores. A
     slice of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
     `trivial` has the metrics of the trivial model on all rows, and its `answer`.
+    `examples` counts rows; `weighted` is the sum of their weights, None without
+    `weight`.
 
     Args:
       task: One of `metrics.TASKS`.
@@ -155,6 +157,7 @@ def summarize(
         "task": task,
         "label": label,
         "examples": overall.examples,
+        "weighted": overall.weighted,
         "overall": _defined(overall.metrics),
         "baseline": _defined(overall.baseline) if overall.baseline else None,
         "errors": dict(overall.errors),
@@ -164,6 +167,7 @@ def summarize(
                 "feature": piece.feature,
                 "value": _as_json(piece.value),
                 "examples": piece.examples,
+                "weighted": piece.weighted,
                 "metrics": _defined(piece.metrics),
                 "errors": dict(piece.errors),
             }
@@ -270,6 +274,8 @@ def _check(
         outcome = _skipped(note, FEW_EXAMPLES)
     elif bound == "better_than" and trivial and trivial.is_perfect:
         outcome = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
+    elif skips_undefined and piece.weighted == 0:
+        outcome = _skipped("undefined: all weights are 0", UNDEFINED)
     elif skips_undefined and _undefined_by_labels(metric, piece):
         cause = METRICS[metric].undefined_by_labels
         outcome = _skipped(f"undefined: {cause}", UNDEFINED)

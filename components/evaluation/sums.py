@@ -50,13 +50,15 @@ class Sums:
       task: One of `metrics.TASKS`, for which `metrics` are defined.
 
     Attributes:
-      examples: Number of rows.
-      labels: Sum of the rows' labels.
+      examples: Number of rows, those of weight 0 included.
+      weighted: Sum of the rows' weights; None without weights.
+      labels: Sum of the labels of the rows that count.
       too_many: Features with more than `MOST_SLICES` values, which have no sums.
     """
 
     def __init__(self, metrics: Sequence[str], task: str):
         self.examples = 0
+        self.weighted: float | None = None
         self.labels = 0.0
         self.too_many: set[str] = set()
         self._metrics, self._task = tuple(metrics), task
@@ -67,6 +69,7 @@ class Sums:
         label: np.ndarray,
         scores: Mapping[str, Columns],
         slices: Mapping[str, SliceMembership],
+        weight: np.ndarray | None = None,
     ) -> None:
         """Adds rows.
 
@@ -74,23 +77,34 @@ class Sums:
           label: float64 [rows], the rows' labels.
           scores: Columns of scores by model.
           slices: The rows of each value, by sliced feature.
+          weight: float64 [rows], finite and not negative: how much each row counts. A
+            row of weight 0 only counts among the examples. None for 1.
         """
         rows = np.arange(len(label))
         everything = SliceMembership([None], rows, np.zeros_like(rows))
         self.examples += len(label)
-        self.labels += float(label.sum())
+        self.labels += float(label.sum() if weight is None else label[weight > 0].sum())
+        self._add_weights(None if weight is None else float(weight.sum()))
         classes = self._task == "multi_class"
         for feature, member in [(None, everything), *slices.items()]:
-            groups = _Groups(member, classes=classes)
-            groups.labels.add(member.code, label[member.row])
+            groups = _Groups(member, weight, classes=classes)
+            row, code, counted = member.row, member.code, None
+            if weight is not None:
+                some = weight[row] > 0
+                row, code = row[some], code[some]
+                counted = weight[row]
+            groups.labels.add(code, label[row], counted)
             for model, columns in scores.items():
-                rows_of_slice = {
-                    name: values[member.row] for name, values in columns.items()
-                }
-                groups.models[model] = self._of_model(
-                    label[member.row], rows_of_slice, member.code, len(member.values)
+                scored = {name: values[row] for name, values in columns.items()}
+                batch = Batch(
+                    self._task, label[row], scored, code, len(member.values), counted
                 )
+                groups.models[model] = self._of_model(batch)
             self._add_groups(feature, groups)
+
+    def _add_weights(self, weighted: float | None) -> None:
+        if weighted is not None:
+            self.weighted = (self.weighted or 0.0) + weighted
 
     def merge(self, later: Sums) -> Sums:
         """Adds the sums over other rows, and returns itself.
@@ -99,6 +113,7 @@ class Sums:
           later: Over other rows, with the same metrics; not to be used again.
         """
         self.examples += later.examples
+        self._add_weights(later.weighted)
         self.labels += later.labels
         self.too_many |= later.too_many
         for feature, groups in later._groups.items():
@@ -129,6 +144,7 @@ class Sums:
             return None
         chosen = Sums(metrics, self._task)
         chosen.examples, chosen.labels = self.examples, self.labels
+        chosen.weighted = self.weighted
         keys = {METRICS[name].shares or name for name in metrics}
         for feature in (None, *slices):
             groups = self._groups[feature]
@@ -138,7 +154,7 @@ class Sums:
         return chosen
 
     def labels_vary(self) -> bool:
-        """Whether the rows have two labels or more."""
+        """Whether the rows that count have two labels or more."""
         return bool(self.examples and self._groups[None].labels.varied(1)[0])
 
     def without_value(self) -> dict[str, int]:
@@ -166,7 +182,7 @@ class Sums:
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
             trivial = self._trivial(groups)
-            unknown = groups.models[candidate].unknown
+            unknown, weighted = groups.models[candidate].unknown, groups.weighted
             for value in sorted(groups.codes, key=_order):
                 i = groups.codes[value]
                 slices.append(
@@ -179,15 +195,14 @@ class Sums:
                         _errors(i, ours, theirs),
                         trivial[i],
                         finite=not unknown[i],
+                        weighted=None if weighted is None else float(weighted[i]),
                     )
                 )
         return slices
 
-    def _of_model(
-        self, label: np.ndarray, columns: Columns, code: np.ndarray, slices: int
-    ) -> _ModelSums:
-        batch = Batch(self._task, label, columns, code, slices)
-        unknown = np.sum([~np.isfinite(each) for each in columns.values()], axis=0)
+    def _of_model(self, batch: Batch) -> _ModelSums:
+        columns = batch.columns.values()
+        unknown = np.sum([~np.isfinite(each) for each in columns], axis=0)
         sums_of = _ModelSums(batch.total(unknown))
         for name in self._metrics:
             key = METRICS[name].shares or name
@@ -250,20 +265,30 @@ class _Groups:
       codes: Index of each slice, by value.
       rows: int64 [slices], number of rows.
       covered: Number of rows in one slice or more.
+      weighted: float64 [slices], sum of the rows' weights; None without weights.
       labels: Counts of labels.
       models: Sums by model.
     """
 
-    def __init__(self, member: SliceMembership | None = None, *, classes: bool):
+    def __init__(
+        self,
+        member: SliceMembership | None = None,
+        weight: np.ndarray | None = None,
+        *,
+        classes: bool,
+    ):
         values = member.values if member else []
         self.codes = {value: code for code, value in enumerate(values)}
         self.rows = np.zeros(0, np.int64)
         self.covered = 0
+        self.weighted: np.ndarray | None = None
         self.labels = Labels(classes)
         self.models: dict[str, _ModelSums] = {}
         if member:
             self.rows = np.bincount(member.code, minlength=len(values))
             self.covered = len(np.unique(member.row))
+        if member and weight is not None:
+            self.weighted = np.bincount(member.code, weight[member.row], len(values))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -277,6 +302,9 @@ class _Groups:
         place = np.array(places, np.int64)
         self.rows = _added(self.rows, later.rows, place, len(codes))
         self.covered += later.covered
+        if later.weighted is not None:
+            mine = np.zeros(0) if self.weighted is None else self.weighted
+            self.weighted = _added(mine, later.weighted, place, len(codes))
         self.labels.merge(later.labels, place)
         for model, sums in later.models.items():
             self.models.setdefault(model, _ModelSums()).merge(sums, place, len(codes))

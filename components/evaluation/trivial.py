@@ -63,16 +63,20 @@ class Labels:
         self._cut = np.zeros(0, np.uint32)  # by slice: bits of float32 that are cut off
         self._entries = self._compacted = 0
 
-    def add(self, code: np.ndarray, label: np.ndarray) -> None:
+    def add(
+        self, code: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None
+    ) -> None:
         """Counts rows.
 
         Args:
           code: int [entries], the slice of each row.
           label: float64 [entries], finite.
+          weight: float64 [entries], above 0, that stands for a row's count; None for 1.
         """
         value = label if self._classes else label.astype(np.float32)
         rest = label - value
-        part = _in_order(code, value, np.ones(len(code)), rest, rest**2)
+        rows = np.ones(len(code)) if weight is None else weight
+        part = _in_order(code, value, rows, rows * rest, rows * rest**2)
         self._append(_small(*_merged(*part)))
 
     def merge(self, later: Labels, place: np.ndarray) -> None:
@@ -125,6 +129,7 @@ class Labels:
         if task == "multi_class":
             return self._of_classes(slices)
         _, rows, total = self._counts(slices)
+        rows = np.where(rows > 0, rows, np.nan)  # all rows of a slice may weigh 0
         mean = total / rows
         if task == "binary":
             return OneAnswer(task, mean)
@@ -143,9 +148,9 @@ class Labels:
         code, value, count, *_ = self._entries_of()
         share = count / _sum(code, count, slices)[code]
         order = np.lexsort((-value, share))  # of equal classes the first one
-        most, answer = np.zeros(slices), np.zeros(slices)
+        most, answer = np.full(slices, np.nan), np.full(slices, np.nan)
         most[code[order]], answer[code[order]] = share[order], value[order]
-        loss = -_sum(code, share * np.log(share), slices)
+        loss = -_sum(code, share * np.log(share), slices) + 0 * most
         return OneAnswer("multi_class", answer, most, loss)
 
     def _counts(self, slices: int) -> tuple[np.ndarray, ...]:
@@ -229,7 +234,8 @@ def _small(code: np.ndarray, value: np.ndarray, *sums: np.ndarray) -> tuple:
     rows, *rest = sums
     nothing = np.zeros(len(code), np.int8)
     small = (each if each.any() else nothing for each in rest)
-    return narrow(code), value, narrow(rows.astype(np.int64)), *small
+    whole = rows.astype(np.int64)
+    return narrow(code), value, narrow(whole) if (whole == rows).all() else rows, *small
 
 
 def _sum(code: np.ndarray, values: np.ndarray, slices: int) -> np.ndarray:

@@ -13,11 +13,15 @@ SUMS_VARIABLE = "STRATEGOS_EVALUATION_SUMS"
 """Names the environment variable with the folder of kept sums; may be missing."""
 
 
-def settings_text(evaluator: Mapping[str, Any], label: str) -> str:
+def settings_text(evaluator: Mapping[str, Any], label: str, weight: str = "") -> str:
     """The settings of an Evaluator as text.
 
     Args:
       evaluator: The evaluator section: task, metrics, slices, bounds.
       label: Name of the label's feature.
+      weight: Name of the feature that weights the rows; "" for none.
     """
-    return json.dumps({"evaluator": evaluator, "label": label}, sort_keys=True)
+    settings = {"evaluator": evaluator, "label": label}
+    if weight:
+        settings["weight"] = weight
+    return json.dumps(settings, sort_keys=True)

@@ -67,6 +67,7 @@ class Evaluator(base_component.BaseComponent):
         schema: types.BaseChannel,
         evaluator: Mapping[str, Any],
         label: str,
+        weight: str = "",
         baseline_model: types.BaseChannel | None = None,
     ):
         """Builds the component.
@@ -74,9 +75,12 @@ class Evaluator(base_component.BaseComponent):
         Args:
           examples: Raw examples with an eval split.
           model: The candidate.
-          schema: Types of the label and of the sliced features.
+          schema: Types of the label, the weight and the sliced features.
           evaluator: The evaluator section: task, metrics, slices, bounds.
-          label: Name of the label's feature.
+          label: Name of the label's feature. If it is not among the raw features, the
+            candidate's `preprocessing_fn` makes it.
+          weight: Name of the feature that weights the rows, of either kind; ""
+            (default) for none.
           baseline_model: Output of BaselineModel; ignored if it published no model.
         """
         super().__init__(
@@ -85,7 +89,7 @@ class Evaluator(base_component.BaseComponent):
                 model=model,
                 baseline_model=baseline_model,
                 schema=schema,
-                settings=settings_text(evaluator, label),
+                settings=settings_text(evaluator, label, weight),
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),
             )

@@ -11,7 +11,8 @@ from tfx.utils import path_utils
 
 from strategos.components.errors import UserError
 from strategos.components.evaluation import scoring
-from strategos.components.evaluation.models import Location, loaded
+from strategos.components.evaluation.inputs import rows
+from strategos.components.evaluation.inputs.models import Location, loaded
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator.judging import Artifacts, Evaluation
@@ -72,23 +73,25 @@ class Executor(EngineExecutor):
         return scored
 
 
-def _question(evaluation: Evaluation) -> scoring.Question:
+def _question(evaluation: Evaluation) -> rows.Question:
     features = evaluation.schema.feature
     known = {feature.name: DTYPES.get(feature.type) for feature in features}
-    label, slices = evaluation.label, evaluation.slices
-    for key, name in [("label", label), *(("evaluator.slices", s) for s in slices)]:
+    label, weight, slices = evaluation.label, evaluation.weight, evaluation.slices
+    for name in slices:
         if known.get(name) is None:
             raise UserError(
                 "the schema has no such feature",
-                key=key,
+                key="evaluator.slices",
                 received=f"`{name}`",
                 expected=choices(sorted(known)),
                 remedy=did_you_mean(name, known),
             )
-    wanted = {name: known[name] for name in [label, *slices]}
+    # A label or weight that is not among the raw features is made by preprocessing.
+    raw = [name for name in (label, weight) if known.get(name) is not None]
+    wanted = {name: known[name] for name in [*raw, *slices]}
     section, metrics = evaluation.evaluator, tuple(evaluation.metrics)
     arguments = section["task"], metrics, label, tuple(slices), wanted
-    return scoring.Question(*arguments, section.get("from_logits"))
+    return rows.Question(*arguments, section.get("from_logits"), weight)
 
 
 def _models(evaluation: Evaluation) -> tuple[Location, ...]:

@@ -44,12 +44,14 @@ class Evaluation:
       outputs: The artifacts to write.
       evaluator: The evaluator section: task, metrics, slices, bounds.
       label: Name of the label's feature.
+      weight: Name of the feature that weights the rows; "" for none.
     """
 
     inputs: Artifacts
     outputs: Artifacts
     evaluator: Mapping[str, Any]
     label: str
+    weight: str = ""
 
     @classmethod
     def of(
@@ -119,7 +121,8 @@ class Evaluation:
             for key, value in self.evaluator.items()
             if key not in _JUDGED_BY and value is not None
         }
-        parts = (contents, self.baseline is None, self.label, settings, _versions())
+        read = self.label, self.weight
+        parts = (contents, self.baseline is None, read, settings, _versions())
         text = json.dumps(parts, sort_keys=True)
         return Path(folder, hashlib.sha256(text.encode()).hexdigest())
 
@@ -152,7 +155,8 @@ class Evaluation:
             self.outputs["blessing"],
         )
         config = eval_config.effective(
-            *(self.evaluator, self.label, self._label_is_string()),
+            *(self.evaluator, self.label, self._is_made()),
+            weight=self.weight,
             has_baseline=baseline is not None,
         )
         candidate = self.inputs["model"][0]
@@ -172,9 +176,11 @@ class Evaluation:
         _bless(blessing, verdict["blessed"], candidate, baseline)
         logging.info("blessed: %s; %s", verdict["blessed"], verdict["reason"])
 
-    def _label_is_string(self) -> bool:
-        types_of = {each.name: each.type for each in self.schema.feature}
-        return types_of[self.label] == schema_pb2.BYTES
+    def _is_made(self) -> bool:
+        """Whether the model's own preprocessing makes the label or the weight."""
+        texts = schema_pb2.BYTES
+        numbers = {each.name for each in self.schema.feature if each.type != texts}
+        return not {self.label, self.weight or self.label} <= numbers
 
 
 @functools.cache

@@ -24,9 +24,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
       request: `pattern`, `schema` ("" for none), `null_values` and `reading` of the
         data; `folder` for temporary files; `span`, as [number, version]; `usual`, the
         spans before it; `gates`, the section of the settings with `on_anomaly`, or
-        None; `label`;
-        `evaluator`, the section of the settings; `canary` and `live`, the paths or URLs
-        of SavedModels; `live` may be None.
+        None; `label`; `weight`; `evaluator`, the section of the settings; `canary` and
+        `live`, the paths or URLs of SavedModels; `live` may be None.
 
     Returns:
       Result of `summary.summarize`: the metrics, the checks and the verdict. For a span
@@ -37,7 +36,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     """
     from strategos.components.data_files import spans
     from strategos.components.evaluation import findings, summary
-    from strategos.components.evaluation.models import Location
+    from strategos.components.evaluation.inputs.models import Location
     from strategos.components.push_targets import targets
     from strategos.components.span_validator import usual_spans
 
@@ -62,7 +61,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
             for name, role in roles.items()
             if request[name]
         ]
-        arguments = reader, span, request["label"], evaluator, tuple(models)
+        read = request["label"], request.get("weight") or ""
+        arguments = reader, span, *read, evaluator, tuple(models)
         scored = preview_process.scored(*arguments)
     incomparable = scored.unusable.get(_LIVE, "")
     usable = [model.name for model in models if model.name not in scored.unusable]

@@ -18,7 +18,7 @@ from strategos.components.worker_process import serve
 if TYPE_CHECKING:
     from strategos.components.data_files.spans import Span
     from strategos.components.data_files.values.kinds import Kind
-    from strategos.components.evaluation.models import Location
+    from strategos.components.evaluation.inputs.models import Location
     from strategos.components.evaluation.scored import Scored
     from strategos.components.span_validator.measure import Reader
 
@@ -33,7 +33,7 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
         data; `folder` for temporary files; `span`, as [number, version]; `reference`,
         the span to compare with, or None; `min_rows` of both, below which they are not
         compared; `model`, the path or URL of a SavedModel, or None; `label`, `task`,
-        `metrics` and perhaps `from_logits` of its evaluation.
+        `metrics` and perhaps `weight` and `from_logits` of its evaluation.
 
     Returns:
       `distances` by feature, and `metrics` by name (None where undefined).
@@ -61,14 +61,15 @@ def _metrics(
     reader: Reader, span: Span, request: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """The Evaluator's metrics of a model on all rows of a span."""
-    from strategos.components.evaluation.models import Location
+    from strategos.components.evaluation.inputs.models import Location
     from strategos.components.push_targets import targets
 
     evaluator = {"task": request["task"], "metrics": request["metrics"]}
     evaluator["from_logits"] = request.get("from_logits")
     with targets.local(request["model"]) as model:
         live = (Location(_NAME, "model in production", model),)
-        result = scored(reader, span, request["label"], evaluator, live)
+        read = request["label"], request.get("weight") or ""
+        result = scored(reader, span, *read, evaluator, live)
     values = result.sums.metrics(_NAME)[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
 
@@ -93,6 +94,7 @@ def scored(
     reader: Reader,
     span: Span,
     label: str,
+    weight: str,
     evaluator: Mapping[str, Any],
     models: tuple[Location, ...],
 ) -> Scored:
@@ -101,18 +103,20 @@ def scored(
     Args:
       reader: The reader of spans.
       span: The span.
-      label: Name of the label's column.
+      label: Name of the label's column, or feature.
+      weight: Name of the column or feature that weights the rows; "" for none.
       evaluator: The section of the settings: task, metrics, slices, bounds.
       models: The models; see `scoring.Scorer`.
 
     Raises:
-      UserError: The span cannot be read, has no such label or slice, or a model cannot
-        be evaluated on it.
+      UserError: The span cannot be read, has no such slice, or a model cannot be
+        evaluated on it.
     """
     import tensorflow as tf
 
     from strategos.components.data_files.values.kinds import Kind
     from strategos.components.evaluation import metrics, scoring
+    from strategos.components.evaluation.inputs import rows
     from strategos.components.evaluation.scored import Scored
     from strategos.components.shards.fold import fold
 
@@ -120,18 +124,19 @@ def scored(
     known = {} if reader.schema_file else _kinds_of(models[0])
     files, kinds = _written(reader, span, label, known)
     slices = tuple(metrics.sliced_features(evaluator))
-    for key, name in [("label", label), *(("evaluator.slices", x) for x in slices)]:
+    for name in slices:
         if name not in kinds:
             raise UserError(
                 f"the span has no column `{name}`",
-                key=key,
+                key="evaluator.slices",
                 expected=choices(sorted(kinds)),
                 remedy=did_you_mean(name, kinds),
             )
-    wanted = {name: types[kinds[name]] for name in (label, *slices)}
+    raw = [name for name in (label, weight) if name in kinds]
+    wanted = {name: types[kinds[name]] for name in (*raw, *slices)}
     names = metrics.metric_names(evaluator)
     arguments = evaluator["task"], names, label, slices, wanted
-    question = scoring.Question(*arguments, evaluator.get("from_logits"))
+    question = rows.Question(*arguments, evaluator.get("from_logits"), weight)
     scorer, merge = scoring.Scorer(question, models), Scored.merge
     shards = scoring.shards(files)
     result = fold(reader.engine, shards, scorer, merge, reader.folder)

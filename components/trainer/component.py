@@ -19,6 +19,7 @@ class TrainerSpec(types.ComponentSpec):
     PARAMETERS = {
         "user_module": ExecutionParameter(type=str),
         "label": ExecutionParameter(type=str),
+        "weight": ExecutionParameter(type=str, optional=True),
         "settings": ExecutionParameter(type=str),
         "null_values": ExecutionParameter(type=str),
         "reading": ExecutionParameter(type=str),
@@ -81,6 +82,7 @@ class Trainer(base_component.BaseComponent):
         schema: types.BaseChannel,
         user_module: str,
         label: str,
+        weight: str = "",
         settings: str = "{}",
         null_values: str = "[]",
         reading: str = "{}",
@@ -97,6 +99,7 @@ class Trainer(base_component.BaseComponent):
             no `folder` where the environment names it (see `workload_paths`). `files`,
             if there are any, lists `trainer.files`.
           label: Name of the label among the transformed features.
+          weight: Name of the feature that weights the rows; "" (default) for none.
           settings: JSON of `spec.Settings`: all other settings that change results.
           null_values: See ExampleGen; the exported model keeps them.
           reading: Likewise.
@@ -111,6 +114,7 @@ class Trainer(base_component.BaseComponent):
             schema=schema,
             user_module=user_module,
             label=label,
+            weight=weight or None,
             settings=settings,
             null_values=null_values,
             reading=reading,

@@ -29,6 +29,7 @@ from strategos.components.trainer.launchers.jobs import input_files
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import CHECKPOINT_MARK, Settings, WorkerSpec
 from strategos.components.user_code import modules, workload_paths
+from strategos.components.wording import choices, did_you_mean
 
 _INT_FACTS = (
     "replicas",
@@ -125,6 +126,7 @@ def worker_spec(
         folder=folder,
         module=module,
         label=properties["label"],
+        weight=properties.get("weight") or "",
         train_files=_files(inputs["examples"], "train"),
         eval_files=_files(inputs["examples"], split),
         eval_split=split,
@@ -144,20 +146,35 @@ def worker_spec(
 
 
 def check_label(spec: WorkerSpec, judged_as: str) -> None:
-    """Rejects several labels a row, of which the Evaluator could compare only one.
+    """Rejects a label or weight that nothing makes, and several labels a row.
+
+    Of several labels the Evaluator could compare only one.
 
     Args:
       spec: The training.
       judged_as: See `Operation`.
 
     Raises:
-      UserError: The transformed label has several values.
+      UserError: Neither the data nor `preprocessing_fn` have the label or the weight,
+        or the transformed label has several values.
     """
     file = f"{spec.transform_graph}/transformed_metadata/schema.pbtxt"
-    if judged_as not in ("binary", "regression") or not fileio.exists(file):
+    if not fileio.exists(file):
         return
-    shapes = (x.shape for x in read_schema(file).feature if x.name == spec.label)
-    width = math.prod(dim.size for shape in shapes for dim in shape.dim)
+    made = {each.name: each for each in read_schema(file).feature}
+    known = {*made, *(each.name for each in read_schema(spec.schema_file).feature)}
+    for key, name in (("label", spec.label), ("weight", spec.weight)):
+        if name and name not in known:
+            raise UserError(
+                "neither the data nor `preprocessing_fn` have such a feature",
+                key=key,
+                received=f"`{name}`",
+                expected=choices(sorted(known)),
+                remedy=did_you_mean(name, known),
+            )
+    if judged_as not in ("binary", "regression") or spec.label not in made:
+        return
+    width = math.prod(dim.size for dim in made[spec.label].shape.dim)
     if width > 1:
         raise UserError(
             f"`{spec.label}` has {width} values a row after `preprocessing_fn`, and "

@@ -42,6 +42,7 @@ class Settings:
     deterministic: bool = False
     cache_limit: int = CACHE_LIMIT
     bucket_by: str | None = None
+    class_weight: Mapping[str, float] | Literal["balanced"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,7 @@ class WorkerSpec:
       folder: Folder of the user's modules.
       module: The module that has `build_model` or `run_fn`.
       label: Name of the label among the transformed features.
+      weight: Name of the transformed feature that weights the rows; "" for none.
       train_files: Transformed training examples (TFRecord, GZIP where named `.gz`).
       eval_files: Transformed examples that training evaluates on.
       transform_graph: Folder of Transform's output graph.
@@ -98,6 +100,7 @@ class WorkerSpec:
     train_rows: int = 0
     eval_rows: int = 0
     files: tuple[str, ...] = ()
+    weight: str = ""
 
     def with_inputs(
         self, at: Callable[[str], str], *, examples: bool = True

@@ -43,6 +43,7 @@ class Transform(component.Transform):
         schema: types.BaseChannel,
         user_module: str,
         label: str,
+        weight: str = "",
         custom_config: Mapping[str, Any] | None = None,
         missing: Mapping[str, str | int | float] | None = None,
     ):
@@ -56,6 +57,8 @@ class Transform(component.Transform):
             without `folder` if the environment has it (see `workload_paths`).
           label: Name of the label, a required output of `preprocessing_fn`; "" for
             none.
+          weight: Name of the feature that weights the rows, a required output, too; ""
+            (default) for none.
           custom_config: Second argument of a `preprocessing_fn(inputs, custom_config)`,
             as JSON-able values; by default empty.
           missing: By raw column, the value in place of a missing one; default: none.
@@ -70,6 +73,7 @@ class Transform(component.Transform):
             custom_config={
                 "user_module": user_module,
                 "label": label,
+                **({"weight": weight} if weight else {}),
                 "custom_config": dict(custom_config or {}),
                 "missing": dict(missing or {}),
             },

@@ -50,8 +50,9 @@ class Executor(EngineExecutor):
         folder, module = workload_paths.user_module(config["user_module"])
         raw = input_dict["examples"]
         empty, fillings = _empty_cells(raw), config["missing"]
+        required = {key: config[key] for key in ("label", "weight") if config.get(key)}
         function = preprocessing.load(
-            folder, module, config["label"], config["custom_config"], fillings, empty
+            folder, module, required, config["custom_config"], fillings, empty
         )
         (graph_artifact,) = output_dict["transform_graph"]
         graph_artifact.set_string_custom_property(

@@ -33,7 +33,7 @@ _DTYPES = (tf.int64, tf.float32, tf.string)
 def load(
     folder: str,
     module: str,
-    label: str,
+    required: Mapping[str, str],
     custom_config: Mapping[str, Any],
     fillings: missing.Fillings | None = None,
     empty: Mapping[str, Emptiness] | None = None,
@@ -43,7 +43,7 @@ def load(
     Args:
       folder: Folder of the user's modules.
       module: Module that has `preprocessing_fn`.
-      label: Required output; "" for none.
+      required: Outputs that the function must return, by the setting that names each.
       custom_config: Passed to a function with an argument of this name, like in TFX's
         Transform.
       fillings: By raw column, the value in place of a missing one; default: none.
@@ -75,7 +75,7 @@ def load(
                 message += f" is not among the inputs: {', '.join(sorted(inputs))}."
             remedy = _remedy(error, inputs, empty or {})
             raise UserError(message, remedy=remedy) from error
-        _check(outputs, label, where)
+        _check(outputs, required, where)
         _reject_what_fails_later(inputs, outputs, folder)
         return outputs
 
@@ -150,7 +150,7 @@ def _warn_of_statistics(folder: str, module: str) -> None:
         )
 
 
-def _check(outputs: Any, label: str, where: str) -> None:
+def _check(outputs: Any, required: Mapping[str, str], where: str) -> None:
     if not isinstance(outputs, Mapping):
         raise UserError(
             f"returned a {type(outputs).__name__}",
@@ -169,9 +169,10 @@ def _check(outputs: Any, label: str, where: str) -> None:
                 f"{where} returned `{name}` as {value.dtype.name}, expected int64, "
                 "float32 or string, which are what a tf.Example holds. Use `tf.cast`."
             )
-    if label and label not in outputs:
-        raise UserError(
-            f"{where} does not return the label `{label}`. Returned: "
-            f"{', '.join(sorted(outputs))}. Add "
-            f'`outputs["{label}"] = inputs["{label}"]`, or correct `label`.'
-        )
+    for key, name in required.items():
+        if name not in outputs:
+            raise UserError(
+                f"{where} does not return the {key} `{name}`. Returned: "
+                f"{', '.join(sorted(outputs))}. Add "
+                f'`outputs["{name}"] = inputs["{name}"]`, or correct `{key}`.'
+            )

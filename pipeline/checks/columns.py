@@ -13,6 +13,8 @@ from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
 
+_MADE = ("label", "weight")  # columns, or features that `preprocessing_fn` makes
+
 
 def column_problems(
     config: Config, files: list[str], schema: list[str]
@@ -24,7 +26,9 @@ def column_problems(
       files: The data files; the first one is read. Empty if no data exist yet.
       schema: The features of the curated schema; empty without one.
     """
-    named = [("label", config.label)]
+    made = _MadeNames(config)
+    targets = [("label", config.label), ("weight", config.weight or "")]
+    named = [pair for pair in targets if pair[1]]
     named += [("data.split.keys", name) for name in config.data.split.keys]
     if config.data.split.column:
         named.append(("data.split.column", config.data.split.column))
@@ -64,7 +68,7 @@ def column_problems(
             yield _no_header(config, path, columns)
             continue
         for key, name in named:
-            if columns and name not in columns:
+            if columns and name not in columns and not (key in _MADE and name in made):
                 yield _no_column(config, key, name, path, columns)
 
 
@@ -118,28 +122,36 @@ def _first_with_rows(files: Sequence[str], reading: sources.Reading) -> sources.
 def _no_column(
     config: Config, key: str, name: str, path: str, columns: Sequence[str]
 ) -> UserError:
-    message, remedy = "", did_you_mean(name, columns)
+    remedy = did_you_mean(name, columns)
     spelled = next((c for c in columns if _alike(c, name)), None)
     if spelled is not None:
         remedy = f"Write `{spelled}` there: upper and lower case count."
         if spelled != spelled.strip():
             remedy = f"The header has {spelled!r}: remove the spaces in the file."
-    elif key == "label" and name in _texts_of(config, config.transform.module):
-        message = (
-            ": only `preprocessing_fn` makes it, but the model is evaluated on the raw "
-            "column"
-        )
-        remedy = (
-            "Make the column before the data are read, for example by `data.prepare`, "
-            "or set `label` to the raw column that it is made from."
-        )
-    message = f"{shown(path)} has no column `{name}`{message}"
+    message = f"{shown(path)} has no column `{name}`"
     return config.problem(key, message, expected=choices(columns), remedy=remedy)
 
 
 def _alike(one: str, other: str) -> bool:
     """Whether two names differ only in case and outer spaces: `Label ` and `label`."""
     return one.strip().casefold() == other.strip().casefold()
+
+
+class _MadeNames:
+    """The names that `preprocessing_fn` may give to what it returns.
+
+    Its texts, and two of them after one another, such as `tips` and `_xf`. A module for
+    TFX's Trainer often imports its names: any name will do, and Trainer checks it.
+    """
+
+    def __init__(self, config: Config):
+        folder = str(config.folder)
+        self._any = modules.takes_fn_args(folder, config.trainer.module)
+        self._texts = _texts_of(config, config.transform.module)
+
+    def __contains__(self, name: str) -> bool:
+        ends = {name[len(text) :] for text in self._texts if name.startswith(text)}
+        return self._any or bool(ends & {"", *self._texts})
 
 
 def _texts_of(config: Config, module: str) -> set[str]:

@@ -29,6 +29,7 @@ _NOT_FOR_STOCK = (
     "callbacks",
     "optimizer",
     "phases",
+    "class_weight",
     "last_batch",
     "scale_learning_rate",
     "base_batch_size",

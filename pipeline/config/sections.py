@@ -123,7 +123,16 @@ class Config(Section):
         "[plugins.md](plugins.md).",
         validate_default=True,
     )
-    label: Text = Field(description="Column that the model predicts.")
+    label: Text = Field(
+        description="What the model predicts: a column, or a feature that "
+        "`preprocessing_fn` makes."
+    )
+    weight: Text | None = Field(
+        None,
+        description="How much each row counts in training, validation and evaluation: "
+        "a column, or a feature that `preprocessing_fn` makes. The model does not get "
+        "it, and a server needs none.",
+    )
     data: Data = Field(description="The data and their split.")
     schema_: Schema = Field(
         default_factory=Schema,
@@ -298,6 +307,15 @@ class Config(Section):
         if parameter.name == "warm_start":
             return self.trainer.named_weights or NOTHING
         return attrgetter(parameter.setting)(self)
+
+    @field_validator("weight")
+    @classmethod
+    def _weight_is_not_label(
+        cls, weight: str | None, info: ValidationInfo
+    ) -> str | None:
+        if weight and weight == info.data.get("label"):
+            raise reject("the label would weigh itself", remedy="Name another column.")
+        return weight
 
     @field_validator("data")
     @classmethod

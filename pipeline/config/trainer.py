@@ -34,6 +34,7 @@ from strategos.pipeline.config.training.optimizer import Optimizer, conflicts
 from strategos.pipeline.config.training.phases import Phase, PhaseName, total_epochs
 from strategos.pipeline.config.types import (
     LATEST,
+    ClassFactors,
     EverySteps,
     Hyperparameters,
     Interval,
@@ -137,6 +138,13 @@ class Trainer(Section):
     last_batch: Literal["keep", "drop"] = Field(
         Settings.last_batch,
         description="Whether an epoch trains on its last, smaller batch.",
+    )
+    class_weight: Literal["balanced"] | ClassFactors | None = Field(
+        None,
+        description="Factor of the weight of each training row, by the value of its "
+        "label in the data: `{0: 1, 1: 5}`; 1 for others. `balanced`: the number of "
+        "rows divided by that of the classes and by the rows of the class. Validation "
+        "and evaluation do without it.",
     )
     scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
         Settings.scale_learning_rate,

@@ -374,6 +374,12 @@ Metric = Annotated[
     Allowed("the name of a metric, such as val_loss or val_auc"),
 ]
 Database = Annotated[str, Allowed(f"sqlite, {SERVERS}"), AfterValidator(_database)]
+ClassFactors = Annotated[
+    dict[
+        Annotated[str, BeforeValidator(_number_as_text)], Annotated[float, Field(ge=0)]
+    ],
+    Field(min_length=1),
+]
 Hyperparameters = Annotated[dict[str, Any], AfterValidator(finite)]
 
 

@@ -109,6 +109,7 @@ def worker_spec(config: Config, folders: Mapping[str, str]) -> WorkerSpec:
         folder=str(config.folder),
         module=trainer.module,
         label=config.label,
+        weight=config.weight or "",
         train_files=(f"{folders['transformed_examples']}/Split-train/*",),
         eval_files=(),
         transform_graph=folders["transform_graph"],

@@ -216,6 +216,7 @@ def _model_nodes(
         user_module=_user_module(paths, config.transform, fingerprints.preprocessing),
         # A module for TFX's Trainer expects the label under the name that it chose.
         label="" if fn_args else config.label,
+        weight="" if fn_args else config.weight or "",
         custom_config=config.transform.custom_config,
         missing=config.data.missing,
     )
@@ -225,6 +226,7 @@ def _model_nodes(
         schema=schema,
         user_module=_user_module(paths, config.trainer, fingerprints.model),
         label=config.label,
+        weight=config.weight or "",
         settings=_json(dataclasses.asdict(config.trainer.settings())),
         null_values=_json(config.data.null_values),
         reading=config.data.reading.to_json(),
@@ -287,6 +289,7 @@ def _evaluation_nodes(
         schema=schema,
         evaluator=caching.evaluator_section(config, fingerprints),
         label=config.label,
+        weight=config.weight or "",
     )
     gate = EvaluationGate(
         evaluation=evaluator.outputs["evaluation"],

@@ -242,6 +242,7 @@ def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any
         "usual": [[each.number, each.version] for each in usual],
         "gates": gates and {**gates, "on_anomaly": config.schema_.on_anomaly},
         "label": config.label,
+        "weight": config.weight,
         "evaluator": evaluator.model_dump(mode="json", exclude_none=True),
     }
 

@@ -109,6 +109,7 @@ def _request(
         "min_rows": drift.min_rows if drift else 0,
         "model": model.path if wanted else None,
         "label": config.label,
+        "weight": config.weight,
         "task": config.evaluator.task if config.evaluator else "",
         "from_logits": config.evaluator.from_logits if config.evaluator else None,
         "metrics": wanted,

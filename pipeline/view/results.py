@@ -75,6 +75,8 @@ def overall(
     """
     others = {"last run": last, "in production": summary.get("baseline")}
     heading = f"{summary['examples']:,} examples"
+    if (weighted := summary.get("weighted")) is not None:  # absent in older summaries
+        heading += f" that weigh {weighted:,.6g}"
     trivial = summary.get("trivial")  # absent in older summaries
     return _compared(heading, summary["overall"], others, trivial)
 

@@ -25,15 +25,16 @@ CANDIDATE, BASELINE = "candidate", "baseline"
 
 
 def build(
-    evaluator: Mapping[str, Any], label: str, label_is_string: bool = False
+    evaluator: Mapping[str, Any], label: str, is_made: bool = False, *, weight: str = ""
 ) -> config_pb2.EvalConfig:
     """Converts an evaluator section into a TFMA EvalConfig.
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.
       label: Name of the label's feature.
-      label_is_string: Whether the label is a string, which the model's own
-        preprocessing turns into a class number.
+      is_made: Whether the model's own preprocessing makes the label or the weight, such
+        as a class number of a string.
+      weight: Name of the feature that weights the rows; "" for none.
     """
     config = config_pb2.EvalConfig()
     for name in (CANDIDATE, BASELINE):
@@ -42,8 +43,9 @@ def build(
             signature_name=SERVE,
             prediction_key=OUTPUT,
             label_key=label,
+            example_weight_key=weight,
             is_baseline=name == BASELINE,
-            preprocessing_function_names=[TRANSFORM] if label_is_string else [],
+            preprocessing_function_names=[TRANSFORM] if is_made else [],
         )
     config.slicing_specs.add()
     for feature in sliced_features(evaluator):
@@ -60,8 +62,9 @@ def build(
 def effective(
     evaluator: Mapping[str, Any],
     label: str,
-    label_is_string: bool,
+    is_made: bool,
     *,
+    weight: str = "",
     has_baseline: bool,
 ) -> config_pb2.EvalConfig:
     """The result of `build` as TFMA's `update_eval_config_with_defaults` changes it.
@@ -69,17 +72,20 @@ def effective(
     Args:
       evaluator: The section: task, metrics, slices, bounds.
       label: Name of the label's feature.
-      label_is_string: As for `build`.
+      is_made: As for `build`.
+      weight: As for `build`.
       has_baseline: Whether a model is compared with; else bounds on changes are left
         out.
     """
-    config = build(evaluator, label, label_is_string)
+    config = build(evaluator, label, is_made, weight=weight)
     names = [CANDIDATE, BASELINE] if has_baseline else [""]
     if not has_baseline:
         del config.model_specs[1:]
         config.model_specs[0].name = ""
     for spec in config.metrics_specs:
         spec.model_names.extend(names)
+        if weight:
+            spec.example_weights.weighted = True
         for metric in () if has_baseline else spec.metrics:
             for each in metric.per_slice_thresholds:
                 each.threshold.ClearField("change_threshold")

@@ -77,6 +77,7 @@ def _rows(
     metrics in the same order: TFMA's own function takes four times as long.
     """
     row, names = metrics_for_slice_pb2.MetricsForSlice(), _names(config)
+    is_weighted = _is_weighted(config)
     keys: list[tuple[str, str, bool]] = []
     for piece in slices:
         metrics = _metrics(piece, *names)
@@ -84,7 +85,7 @@ def _rows(
             keys = list(metrics)
             del row.metric_keys_and_values[:]
             for name, model, is_diff in keys:
-                key = _metric_key(name, model, is_diff=is_diff)
+                key = _metric_key(name, model, is_weighted, is_diff=is_diff)
                 row.metric_keys_and_values.add(key=key)
         row.slice_key.CopyFrom(_slice_key(piece))
         for entry, value in zip(
@@ -95,11 +96,11 @@ def _rows(
 
 
 def _metric_key(
-    name: str, model: str, *, is_diff: bool = False
+    name: str, model: str, is_weighted: bool, *, is_diff: bool = False
 ) -> metrics_for_slice_pb2.MetricKey:
     """As `tfma.metrics.MetricKey.to_proto`."""
     key = metrics_for_slice_pb2.MetricKey(name=name, model_name=model, is_diff=is_diff)
-    key.example_weighted.value = False
+    key.example_weighted.value = is_weighted
     return key
 
 
@@ -122,7 +123,8 @@ def _metrics(
     piece: SliceMetrics, candidate: str, baseline: str | None
 ) -> dict[tuple[str, str, bool], float]:
     """Values by name of the metric, name of the model, and whether it is a change."""
-    count = {"example_count": float(piece.examples)}
+    weighted = piece.examples if piece.weighted is None else piece.weighted
+    count = {"example_count": float(weighted)}
     ours = {**count, **piece.metrics}
     result = {(name, candidate, False): value for name, value in ours.items()}
     if piece.baseline is not None and baseline:
@@ -131,6 +133,10 @@ def _metrics(
         for name, value in ours.items():
             result[name, candidate, True] = value - result[name, baseline, False]
     return result
+
+
+def _is_weighted(config: config_pb2.EvalConfig) -> bool:
+    return any(spec.example_weight_key for spec in config.model_specs)
 
 
 def _names(config: config_pb2.EvalConfig) -> tuple[str, str | None]:
@@ -158,7 +164,7 @@ def _validation(
             entry = result.metric_validations_per_slice.add()
             entry.slice_key.CopyFrom(_slice_key(piece))
             for check in failed:
-                _add_failure(entry, check, piece, candidate)
+                _add_failure(entry, check, piece, candidate, _is_weighted(config))
     for check in checks:
         if check.feature and not check.examples and not check.ok:
             result.missing_slices.add(feature_keys=[check.feature])
@@ -166,7 +172,7 @@ def _validation(
 
 
 def _add_failure(
-    entry: Any, check: BoundCheck, piece: SliceMetrics, model: str
+    entry: Any, check: BoundCheck, piece: SliceMetrics, model: str, is_weighted: bool
 ) -> None:
     failure = entry.failures.add(message=check.note or "")
     value = failure.metric_threshold.value_threshold
@@ -189,5 +195,7 @@ def _add_failure(
         change.direction = config_pb2.MetricDirection.Value(name)
         received = float("nan") if check.received is None else sign * check.received
     is_diff = bound in ("may_drop", "may_rise")
-    failure.metric_key.CopyFrom(_metric_key(check.metric, model, is_diff=is_diff))
+    failure.metric_key.CopyFrom(
+        _metric_key(check.metric, model, is_weighted, is_diff=is_diff)
+    )
     failure.metric_value.double_value.value = received

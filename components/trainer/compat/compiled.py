@@ -191,7 +191,8 @@ def own_metrics(model: tf.keras.Model) -> list[str]:
     """
     metrics = [metric for layer in layers(model) for metric in layer._metrics]
     stock = tf_keras.metrics
-    for metric in tf.nest.flatten(argument(model, "metrics") or []):
+    given = (argument(model, name) or [] for name in ("metrics", "weighted_metrics"))
+    for metric in tf.nest.flatten(list(given)):
         is_metric = isinstance(metric, stock.Metric)
         of_keras = type(metric).__module__.startswith("tf_keras.")
         if is_metric and (not of_keras or type(metric) is stock.MeanMetricWrapper):
@@ -250,15 +251,12 @@ def replace_metrics(model: tf.keras.Model, by: Callable[[Any], Any]) -> None:
     metrics._weighted_metrics = tf.nest.map_structure(by, weighted)
 
 
-def gradients_of(
-    model: Any, features: Any, labels: tf.Tensor, weight: tf.Tensor
-) -> Any:
+def gradients_of(model: Any, batch: tuple[Any, ...], weight: tf.Tensor) -> Any:
     """The gradients of some rows, whose loss and metrics are counted, too.
 
     Args:
       model: A compiled model with the `train_step` of its Keras.
-      features: The features of the rows.
-      labels: The labels, `[rows, k]`.
+      batch: The rows: features, label, and perhaps weights.
       weight: Factor of the loss that is minimized, not of the one that is reported;
         float32 scalar.
 
@@ -267,14 +265,15 @@ def gradients_of(
       Those of a Keras 3 model are still scaled (float16).
     """
     if keras3.is_model(model):
-        return keras3.gradients(model, features, labels, weight)
+        return keras3.gradients(model, batch, weight)
+    features, labels, *weights = batch
     with tf.GradientTape() as tape:
         outputs = model(features, training=True)
-        loss = model.compute_loss(features, labels, outputs)
+        loss = model.compute_loss(features, labels, outputs, *weights)
         loss *= tf.cast(weight, loss.dtype)
     pairs = model.optimizer.compute_gradients(loss, model.trainable_variables, tape)
     # Not `compute_metrics`: its results would be exchanged between the replicas.
-    model.compiled_metrics.update_state(labels, outputs)
+    model.compiled_metrics.update_state(labels, outputs, *weights)
     return [gradient for gradient, _ in pairs]
 
 

@@ -111,8 +111,13 @@ def normalizes_replicas(model: Any) -> bool:
 
 def own_metrics(model: Any) -> list[str]:
     """Names of the metrics of a Keras 3 model's `compile` that are not of Keras."""
-    given = tf.nest.flatten(model._compile_config.config.get("metrics") or [])
-    own = (x for x in given if not isinstance(x, str) and not is_of_keras(type(x)))
+    config = model._compile_config.config
+    given = [config.get(name) or [] for name in ("metrics", "weighted_metrics")]
+    own = (
+        x
+        for x in tf.nest.flatten(given)
+        if not isinstance(x, str) and not is_of_keras(type(x))
+    )
     return sorted({getattr(x, "name", None) or x.__name__ for x in own})
 
 
@@ -219,14 +224,14 @@ def batches(
 
     Args:
       model: The model.
-      feed: Returns a dataset of (features, label).
+      feed: Returns a dataset of (features, label), perhaps with weights.
     """
     if not is_model(model):
         return feed
 
     @tf.autograph.experimental.do_not_convert
-    def pick(features: Mapping[str, Any], label: Any) -> tuple[Any, Any]:
-        return taken(model, features), label
+    def pick(features: Mapping[str, Any], *others: Any) -> tuple[Any, ...]:
+        return taken(model, features), *others
 
     return lambda *args, **kwargs: feed(*args, **kwargs).map(pick)
 
@@ -283,40 +288,40 @@ def compile_as(model: Any, settings: Settings) -> None:
     model.compute_loss = of_rows
 
 
-def gradients(
-    model: Any, features: Any, labels: tf.Tensor, weight: tf.Tensor
-) -> list[Any]:
+def gradients(model: Any, batch: tuple[Any, ...], weight: tf.Tensor) -> list[Any]:
     """As `compiled.gradients_of`, for a Keras 3 model on one replica."""
-    found, measure = gradients_alone(model, features, labels, weight)
+    found, measure = gradients_alone(model, batch, weight)
     measure()
     return found
 
 
 def gradients_alone(
-    model: Any, features: Any, labels: tf.Tensor, weight: Any = 1.0
+    model: Any, batch: tuple[Any, ...], weight: Any = 1.0
 ) -> tuple[list[Any], Callable[[], dict[str, Any]]]:
     """The gradients of some rows, before their loss and metrics are counted.
 
     Args:
       model: A compiled Keras 3 model on one replica.
-      features: The features of the rows.
-      labels: The labels, `[rows, k]`.
+      batch: The rows: features, label, and perhaps weights.
       weight: Factor of the loss that is minimized; float32 scalar.
 
     Returns:
       For each trainable variable, its gradient: a tensor, `tf.IndexedSlices`, or None;
       and a function that counts loss and metrics, and returns the logs of the step.
     """
+    features, labels, *weights = batch
+    given = {"x": features, "y": labels}
+    given["sample_weight"] = weights[0] if weights else None
     takes_training = model._call_has_training_arg
     with tf.GradientTape() as tape:
         outputs = model(features, **({"training": True} if takes_training else {}))
-        loss = model._compute_loss(x=features, y=labels, y_pred=outputs, training=True)
+        loss = model._compute_loss(**given, y_pred=outputs, training=True)
         scaled = model.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
     found = tape.gradient(scaled, model.trainable_weights)
 
     def measure() -> dict[str, Any]:
         model._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
-        return model.compute_metrics(features, labels, outputs, sample_weight=None)
+        return model.compute_metrics(**given, y_pred=outputs)
 
     return found, measure
 

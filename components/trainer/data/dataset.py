@@ -46,13 +46,16 @@ from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.data.parts import Parts
 from strategos.components.trainer.data.records import Records, no_autograph
 from strategos.components.trainer.data.stored import Stored, folder_for_rows
+from strategos.components.trainer.data.weights import EQUAL, Batch, Weights
 from strategos.components.trainer.distribution.batch_checks import check_steps
+from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.spec import CACHE_LIMIT
 from strategos.components.transformed import specs
 from strategos.components.wording import counted, data_size
 
 _MATRIX_BYTES = 64 << 20  # in memory; the same rows are not read slower from a file
 _NO_END = tf.int64.max
+_COLUMN_ROWS = 4096
 _FULL = (
     "{} has no space for parsed examples, so they are read and parsed anew in every "
     "epoch, in another order. Free space, or name another folder in TMPDIR, to have "
@@ -75,6 +78,7 @@ class Split:
       bucketed_by: Feature by whose length the rows of a shuffled pass are divided into
         batches; "" for none. Only with `columns`.
       rows_per_pass: Number of rows after which a shuffled pass ends; None for all.
+      weights: How much each row counts.
     """
 
     files: tuple[str, ...]
@@ -86,6 +90,7 @@ class Split:
     rows_per_pass: int | None = None
     stored: Stored | None = None
     bucketed_by: str = ""
+    weights: Weights = EQUAL
 
     def steps(self, batch_size: int, drop_last: bool = False) -> int:
         """Batches of one pass.
@@ -101,6 +106,8 @@ class Split:
         self, batch_size: int, *, replicas: int = 1, share: range = range(1)
     ) -> tf.data.Dataset:
         """One pass in the order of the files, as batches of (features, label).
+
+        Of weighted rows a batch is (features, label, weight).
 
         Args:
           batch_size: Rows of a global batch; the last one may be smaller.
@@ -133,6 +140,8 @@ class Split:
         wait: InputWait | None = None,
     ) -> tf.data.Dataset:
         """Passes over the split, each in its own order, as one stream of batches.
+
+        Batches as of `ordered`.
 
         Args:
           batch_size: Rows of a global batch; the last one of a pass may be smaller.
@@ -214,8 +223,11 @@ class Split:
     def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples as one batch of (features, label)."""
         if self.columns is None:
-            return next(iter(self.ordered(rows)))
-        return self._unpacked(columns.rows(self.columns, slice(rows)))
+            features, labels, *_ = next(iter(self.ordered(rows)))
+        else:
+            packed = columns.rows(self.columns, slice(rows))
+            features, labels, *_ = self._unpacked(packed)
+        return features, labels
 
     def ends(self, rows: int) -> Columns:
         """The features of the first `rows` examples, then of the last ones.
@@ -227,19 +239,27 @@ class Split:
         parts = np.arange(self.rows)[:rows], np.arange(self.rows)[-rows:]
         which = np.concatenate(parts)
         if self.columns is not None:
-            features, _ = self._unpacked(columns.rows(self.columns, which))
+            features, *_ = self._unpacked(columns.rows(self.columns, which))
         elif self.stored is not None:
-            features, _ = self._unpacked((self.stored.rows_at(which), {}))
+            features, *_ = self._unpacked((self.stored.rows_at(which), {}))
         else:
             parse = parsing.parser(self.spec)
-            features, _ = self._pair(parse(read_records.ends(self.files, rows)))
+            features, *_ = self._batch(parse(read_records.ends(self.files, rows)))
         return features
 
     def labels(self) -> tf.Tensor | None:
         """The labels of all examples if they are kept in memory, else None."""
-        if self.columns is None:
-            return None
-        return columns.unpack(self.columns, self.spec)[self.label]
+        return None if self.columns is None else self.values(self.label)
+
+    def values(self, feature: str) -> tf.Tensor:
+        """The values of a dense feature in all rows, `[rows, k]`; may read the files.
+
+        Args:
+          feature: Name of the feature, the label, or the weight.
+        """
+        if self.columns is not None:
+            return columns.unpack(self.columns, self.spec)[feature]
+        return column(self.files, self.spec, feature)
 
     def reads(self, replicas: int = 1, share: range = range(1)) -> str:
         """Describes the rows and files that some replicas read, for a log line.
@@ -307,15 +327,15 @@ class Split:
         parse = parsing.parser(self.spec)
 
         @no_autograph
-        def fetch(keys: tf.Tensor) -> tuple[Columns, tf.Tensor]:
+        def fetch(keys: tf.Tensor) -> Batch:
             if kept is not None:
                 return self._unpacked(columns.rows(kept, keys))
-            return self._pair(parse(keys))
+            return self._batch(parse(keys))
 
         return keys.map(fetch, parsing.PARALLEL_CALLS, deterministic=True)
 
     def _unpacked_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
-        """Blocks of (features, label), from blocks of stored matrices."""
+        """Blocks of batches, from blocks of stored matrices."""
 
         @no_autograph
         def unpacked(matrices: Columns, first: tf.Tensor) -> tuple[Any, tf.Tensor]:
@@ -323,12 +343,12 @@ class Split:
 
         return blocks.map(unpacked).prefetch(1)
 
-    def _unpacked(self, packed: Packed) -> tuple[Columns, tf.Tensor]:
-        return self._pair(columns.unpack(packed, self.spec))
+    def _unpacked(self, packed: Packed) -> Batch:
+        return self._batch(columns.unpack(packed, self.spec))
 
-    def _pair(self, columns_of: Columns) -> tuple[Columns, tf.Tensor]:
+    def _batch(self, columns_of: Columns) -> Batch:
         features = columns.features(columns_of, self.spec)
-        return features, features.pop(self.label)
+        return self.weights.batch(features, features.pop(self.label))
 
 
 def read(
@@ -337,6 +357,7 @@ def read(
     label: str,
     cache_limit: int = CACHE_LIMIT,
     anywhere: Callable[[bool], bool] = bool,
+    weights: Weights = EQUAL,
 ) -> Split:
     """Counts the examples of `files`, and keeps them parsed if that is possible.
 
@@ -347,11 +368,13 @@ def read(
       cache_limit: Bytes of parsed examples that may be kept in memory.
       anywhere: Returns whether something holds in any of the processes that divide
         global batches: all of them need the same order of rows.
+      weights: How much each row counts.
 
     Raises:
       UserError: The files have no examples.
     """
     files = tuple(sorted(files))
+    made = functools.partial(Split, files, spec, label, weights=weights)
     blocks = parsing.blocks(files, spec, cache_limit)
     if specs.is_fixed(spec):
         matrices: Iterator[dict[str, Any]] = (matrices for matrices, _ in blocks)
@@ -362,23 +385,39 @@ def read(
         if stored is None:
             events.emit("warning", message=_FULL.format(folder_for_rows()))
         if anywhere(stored is None) or stored is None:
-            return _streamed(files, spec, label, cache_limit)
+            return _streamed(made, files, cache_limit)
         if stored.size > min(cache_limit, _MATRIX_BYTES):
-            return Split(files, spec, label, stored.rows, None, stored=stored)
+            return made(stored.rows, None, stored=stored)
         with tf.device("CPU"):  # else they fill the first GPU, which does not use them
             whole = tf.nest.map_structure(tf.constant, stored.whole())
-        return Split(files, spec, label, stored.rows, (whole, {}))
+        return made(stored.rows, (whole, {}))
     kept = parsing.whole(blocks, cache_limit)
     if kept is not None:
-        return Split(files, spec, label, columns.count(kept), kept)
-    return _streamed(files, spec, label, cache_limit)
+        return made(columns.count(kept), kept)
+    return _streamed(made, files, cache_limit)
+
+
+def column(files: Sequence[str], spec: Mapping[str, Any], feature: str) -> tf.Tensor:
+    """The values of a dense feature in all rows of some files, `[rows, k]`.
+
+    Args:
+      files: TFRecord files.
+      spec: `tf.io` spec of the features.
+      feature: Name of the feature.
+    """
+    parse = parsing.parser({feature: spec[feature]})
+    parts = []
+    for block in records.ordered(sorted(files)).batch(_COLUMN_ROWS):
+        parts.append(parse(block)[feature])
+        heartbeat.current().alive()
+    return tf.concat(parts, 0)
 
 
 def _streamed(
-    files: tuple[str, ...], spec: Mapping[str, Any], label: str, cache_limit: int
+    made: Callable[..., Split], files: tuple[str, ...], cache_limit: int
 ) -> Split:
     streamed = Records.count(files, cache_limit)
-    return Split(files, spec, label, streamed.rows, None, streamed)
+    return made(streamed.rows, None, streamed)
 
 
 def _blocks(

@@ -18,6 +18,7 @@ from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.data.columns import Columns
+from strategos.components.trainer.data.weights import EQUAL, Weights
 from strategos.components.trainer.distribution.batch_checks import check_even
 from strategos.components.wording import counted
 
@@ -42,6 +43,11 @@ class FileShare:
     def rows(self) -> int:
         """Rows of all pipelines that an epoch uses at most."""
         return self.fewest * self.pipelines
+
+    @property
+    def weights(self) -> Weights:
+        """How much each row counts."""
+        return self.split.weights
 
     def labels(self) -> tf.Tensor | None:
         """The labels of this pipeline's examples if they are in memory, else None."""
@@ -115,6 +121,7 @@ def read(
     pipeline: int,
     pipelines: int,
     total: Callable[..., Sequence[float]],
+    weights: Weights = EQUAL,
 ) -> FileShare:
     """Reads the files of one pipeline, and learns how many rows the others have.
 
@@ -128,12 +135,13 @@ def read(
       pipeline: Number of this pipeline, from 0.
       pipelines: Number of pipelines.
       total: `Agreement.total`, which sums values over the workers.
+      weights: How much each row counts.
 
     Raises:
       UserError: There are fewer files than pipelines, or the files have no examples.
     """
     own = files_of(files, pipeline, pipelines)
-    split = dataset.read(own, spec, label, cache_limit)
+    split = dataset.read(own, spec, label, cache_limit, weights=weights)
     mine = [split.rows * (number == pipeline) for number in range(pipelines)]
     rows = [round(value) for value in total(*mine)]
     used = dataclasses.replace(split, rows_per_pass=min(rows))

@@ -126,9 +126,10 @@ class Loop:
     def steps(self) -> Iterator[Any]:
         """The global batches left in this epoch, for `strategy.run(step, args=batch)`.
 
-        A batch is `(features, label)`, divided among the replicas as evenly as
-        possible: in the last batch of an epoch some replicas may have one row more than
-        others, or no rows.
+        A batch is `(features, label)`, or `(features, label, weight)` with `weight` or
+        `trainer.class_weight`, where weight is float32 `[rows]`. It is divided among
+        the replicas as evenly as possible: in the last batch of an epoch some replicas
+        may have one row more than others, or no rows.
 
         Raises:
           UserError: The loop did not call `report` once for the batch.
@@ -189,7 +190,8 @@ class LoopContext(TrainingContext):
       loop: The epochs and steps that are left.
       eval_rows: Number of evaluation examples.
       eval_dataset: Makes one pass over the evaluation examples in their order, in
-        global batches that are not yet distributed.
+        global batches that are not yet distributed; a batch has weights only with
+        `weight`.
     """
 
     strategy: tf.distribute.Strategy

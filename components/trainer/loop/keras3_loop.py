@@ -105,10 +105,10 @@ class _Loop:
         size, replicas = context.global_batch_size, context.replicas
         is_uneven = size % replicas or context.rows_per_epoch % size % replicas
 
-        def train(features: Any, labels: Any) -> Any:
-            rows = rows_of(labels) if is_uneven else None
+        def train(*batch: Any) -> Any:
+            rows = rows_of(batch[1]) if is_uneven else None
             with keras3_replicas.weighted(rows):
-                return model.train_step((features, labels))
+                return model.train_step(batch)
 
         self._train = _Scheduled(model) if scheduled else _Steps(model, train)
         self._test = _Steps(model, _test_step(model))
@@ -148,8 +148,8 @@ class _Loop:
         return _evaluate(self._model, self._hooks, self._test, batches, left)
 
 
-def _test_step(model: Any) -> Callable[[Any, Any], Any]:
-    return lambda features, labels: model.test_step((features, labels))
+def _test_step(model: Any) -> Callable[..., Any]:
+    return lambda *batch: model.test_step(batch)
 
 
 def _evaluate(model: Any, hooks: Hooks, test: _Steps, batches: Any, left: int) -> Logs:
@@ -171,10 +171,10 @@ class _Steps:
 
     Args:
       model: The compiled model.
-      step: The step of a replica, given features and labels.
+      step: The step of a replica, given features, labels and perhaps weights.
     """
 
-    def __init__(self, model: Any, step: Callable[[Any, Any], Any]):
+    def __init__(self, model: Any, step: Callable[..., Any]):
         self._model = model
         self._step = tf.function(step, jit_compile=True) if model.jit_compile else step
         self._strategy = tf.distribute.get_strategy()
@@ -236,8 +236,8 @@ class _Scheduled(_Steps):
     def __init__(self, model: Any):
         locked = update_lock.lock_of(model.optimizer)
 
-        def train(features: Any, labels: Any) -> Logs:
-            gradients, measure = keras3.gradients_alone(model, features, labels)
+        def train(*batch: Any) -> Logs:
+            gradients, measure = keras3.gradients_alone(model, batch)
             with locked([each for each in gradients if each is not None]):
                 model.optimizer.apply(gradients, model.trainable_weights)
                 return measure()

@@ -72,7 +72,7 @@ class TrainingContext:
     Attributes:
       hyperparameters: `trainer.hyperparameters` of the pipeline's YAML.
       label: Name of the label.
-      feature_spec: `tf.io` spec of each transformed feature, without the label.
+      feature_spec: `tf.io` spec of each transformed feature, without label and weight.
       label_spec: `tf.io` spec of the label.
       schema: The schema of the raw data.
       transform_output: TFT's `TFTransformOutput` of the transform graph.
@@ -87,6 +87,7 @@ class TrainingContext:
       phase: Name of the phase that the model is built for; "" without
         `trainer.phases`.
       training_step: The step counter, from which `dropout` draws its masks.
+      weight: Name of the feature that weights the rows; "" for none.
     """
 
     hyperparameters: Mapping[str, Any]
@@ -106,6 +107,7 @@ class TrainingContext:
     training_step: TrainingStep = dataclasses.field(
         default_factory=TrainingStep, repr=False, compare=False
     )
+    weight: str = ""
 
     @property
     def steps_per_epoch(self) -> int:

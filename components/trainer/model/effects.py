@@ -1,8 +1,8 @@
 """Rejects settings of a model or callback that Keras accepts but silently ignores.
 
-Here an example has one label and no weight, and `fit` traces its step once, as the
-model was compiled. Other settings, e.g. weighted metrics, would train without an error,
-but with unexpected results.
+Here an example has one label, and `fit` traces its step once, as the model was
+compiled. Other settings, e.g. weighted metrics of rows without weights, would train
+without an error, but with unexpected results.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ _WATCHED = ("trainable", "rate")
 """Attributes of a layer that a traced step treats as constants; `rate` is dropout's."""
 
 
-def check_compiled(model: tf.keras.Model, where: str) -> None:
+def check_compiled(
+    model: tf.keras.Model, where: str, *, is_weighted: bool = False
+) -> None:
     """Rejects settings of a compiled model that would have no effect.
 
     Args:
       model: A compiled model.
       where: Name of the function that made it, for the message: `FILE: build_model`.
+      is_weighted: Whether training rows have weights.
 
     Raises:
       UserError: The model has weighted metrics, but examples have no weights; or a
         layer's `trainable` has changed since `compile`, which `fit` would ignore.
     """
     weighted = tf.nest.flatten(compiled.argument(model, "weighted_metrics") or [])
-    if weighted and not keras3.is_overridden(model, "train_step"):
+    if weighted and not is_weighted and not keras3.is_overridden(model, "train_step"):
         raise UserError(
             f"{where}: has weighted_metrics ({', '.join(map(_name, weighted))}), but "
-            "examples have no weights here: they would equal the unweighted ones. Move "
-            "them to `metrics`, or weigh the rows in a `train_step` of the model."
+            "examples have no weights here: they would equal the unweighted ones. Name "
+            "the feature that weights the rows, `weight: COLUMN`, or move them to "
+            "`metrics`."
         )
     changed = compiled.changed_trainable(model)
     if changed:

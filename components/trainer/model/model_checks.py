@@ -18,7 +18,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3, tracing
 from strategos.components.trainer.model import dropout, effects
 from strategos.components.trainer.model.known_losses import Loss, known_loss
-from strategos.components.trainer.model.label_checks import LabelChecker
+from strategos.components.trainer.model.labels.label_checks import LabelChecker
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.user_code.user_errors import explain
 from strategos.components.wording import listed
@@ -181,6 +181,7 @@ class ModelChecker:
         *,
         complete: bool,
         evaluated: tf.Tensor | None = None,
+        is_weighted: bool = False,
     ) -> None:
         """Rejects an output that the model's loss cannot take.
 
@@ -195,13 +196,14 @@ class ModelChecker:
             sample.
           complete: Whether `labels` are the labels of all training examples.
           evaluated: The labels of the evaluation split; None if unknown.
+          is_weighted: Whether training rows have weights.
 
         Raises:
           UserError: The loss, a metric or the labels do not fit, or a setting of the
             model would have no effect.
         """
         self._labels.check_kind(labels)
-        effects.check_compiled(model, self._where)
+        effects.check_compiled(model, self._where, is_weighted=is_weighted)
         judged = effects.judged_outputs(model, output, self._where, self._label)
         loss = known_loss(model.loss)
         for place, tensor in judged.items():
@@ -214,21 +216,21 @@ class ModelChecker:
                 self._labels.check_varies(loss, labels)
         if not keras3.is_overridden(model, "train_step"):
             first = labels[: tf.nest.flatten(output)[0].shape[0]]
-            self._measure(model, keras3.taken(model, features), first)
+            weights = [tf.ones(len(first))] if is_weighted else []
+            batch = keras3.taken(model, features), first, *weights
+            self._measure(model, batch)
 
-    def _measure(
-        self,
-        model: tf.keras.Model,
-        features: Any,
-        labels: tf.Tensor,
-    ) -> None:
+    def _measure(self, model: tf.keras.Model, batch: tuple[Any, ...]) -> None:
         """Traces loss and metrics; rejects a metric that returns several values."""
+
+        features, labels, *weights = batch
+        weight = weights[0] if weights else None
 
         def measure() -> Any:
             # Called again here: Keras keeps the losses that layers add per thread.
             output = model(features, training=False)
-            model.compute_loss(features, labels, output)
-            return model.compute_metrics(features, labels, output, None)
+            model.compute_loss(features, labels, output, weight)
+            return model.compute_metrics(features, labels, output, weight)
 
         eager = model.run_eagerly
         with self._blamed("the loss or a metric fails on the first rows"):

@@ -262,7 +262,12 @@ class UserModule:
                 labels,
                 complete=in_memory and isinstance(training, dataset.Split),
                 evaluated=evaluated and evaluated.labels(),
+                is_weighted=bool(training.weights),
             )
+        fits = not (self.run_fn or keras3.is_overridden(model, "train_step"))
+        if training.weights and fits:
+            rows = tf.nest.flatten(outputs)[0].shape[0]
+            losses.check_weighted(model, outputs, labels[:rows], self._where)
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an exception into a UserError with the user's file and line.

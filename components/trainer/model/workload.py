@@ -14,15 +14,24 @@ from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
 from strategos.components.trainer import phases
 from strategos.components.trainer.data import dataset, file_shards, length_buckets
+from strategos.components.trainer.data.weights import Weights
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.model.context import (
     Hyperparameters,
     TrainingContext,
 )
+from strategos.components.trainer.model.labels import class_weights, weight_checks
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sparse_columns
 from strategos.components.wording import choices, did_you_mean
+
+_MISSING = {
+    "label": "Leave these rows out: `data.unlabelled: drop`. If `preprocessing_fn` "
+    "makes the label of another column, let it return a dense one.",
+    "weight": "Give such rows a weight: `data.missing`, or in `preprocessing_fn`; a "
+    "row that does not count weighs 0.",
+}
 
 
 def training_split(
@@ -39,10 +48,12 @@ def training_split(
       UserError: No examples, fewer files than workers, a missing label, or another
         number of rows than was written.
     """
+    is_chief = cluster.is_chief
     length_buckets.check(spec.settings.bucket_by, _features(spec))
     if spec.distribution.get("shard") != "files" or agreement.alone:
         read = split(spec, spec.train_files, spec.train_rows, agreement)
-        return _bucketed(read, spec.settings.bucket_by)
+        read = _bucketed(read, spec.settings.bucket_by)
+        return with_class_weights(spec, read, is_chief)
     shares = file_shards.read(
         spec.train_files,
         _features(spec),
@@ -51,10 +62,47 @@ def training_split(
         pipeline=cluster.tasks.index(cluster.task),
         pipelines=agreement.workers,
         total=agreement.total,
+        weights=_weights(spec),
     )
+    _check_weights(spec, shares.split, "training")
     counts.check(os.path.dirname(spec.train_files[0]), shares.total, spec.train_rows)
     own = _bucketed(shares.split, spec.settings.bucket_by)
-    return dataclasses.replace(shares, split=own)
+    return dataclasses.replace(shares, split=with_class_weights(spec, own, is_chief))
+
+
+def with_class_weights(
+    spec: WorkerSpec, read: dataset.Split, announces: bool = False
+) -> dataset.Split:
+    """Training examples weighted by their classes, if `trainer.class_weight` is set.
+
+    Args:
+      spec: The model, data and settings of the training.
+      read: Training examples, perhaps of some of the files.
+      announces: Whether to log the factors.
+
+    Raises:
+      UserError: See `class_weights.factors`.
+    """
+    setting = spec.settings.class_weight
+    if not setting:
+        return read
+    is_whole = set(read.files) == set(spec.train_files)
+    files = spec.train_files, read.spec, spec.label
+    labels = read.values(spec.label) if is_whole else dataset.column(*files)
+    found = class_weights.factors(
+        setting, labels, spec.label, spec.transform_graph, announces=announces
+    )
+    weights = dataclasses.replace(read.weights, factors=found)
+    return dataclasses.replace(read, weights=weights)
+
+
+def _weights(spec: WorkerSpec) -> Weights:
+    return Weights(spec.weight)
+
+
+def _check_weights(spec: WorkerSpec, read: dataset.Split, name: str) -> None:
+    if spec.weight:
+        weight_checks.check(read.values(spec.weight).numpy(), spec.weight, name)
 
 
 def _bucketed(read: dataset.Split, feature: str | None) -> dataset.Split:
@@ -83,7 +131,10 @@ def split(
     """
     anywhere = bool if agreement is None else agreement.any
     limit = spec.settings.cache_limit
-    data = dataset.read(files, _features(spec), spec.label, limit, anywhere)
+    where = files, _features(spec), spec.label, limit, anywhere
+    data = dataset.read(*where, weights=_weights(spec))
+    is_training = set(files) == set(spec.train_files)
+    _check_weights(spec, data, "training" if is_training else spec.eval_split)
     counts.check(os.path.dirname(files[0]), data.rows, rows)
     return data
 
@@ -102,9 +153,11 @@ def context(
     transform_output = tft.TFTransformOutput(spec.transform_graph)
     feature_spec = transform_output.transformed_feature_spec()
     phase = phases.of(spec)[-1]
+    feature_spec.pop(spec.weight, None)
     return TrainingContext(
         hyperparameters=Hyperparameters(spec.hyperparameters),
         label=spec.label,
+        weight=spec.weight,
         label_spec=feature_spec.pop(spec.label),
         feature_spec=feature_spec,
         schema=read_schema(spec.schema_file),
@@ -124,28 +177,41 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
     feature_spec = tft.TFTransformOutput(
         spec.transform_graph
     ).transformed_feature_spec()
-    if spec.label not in feature_spec:
-        raise UserError(
-            "`preprocessing_fn` returns no such feature",
-            key="label",
-            received=f"`{spec.label}`",
-            expected=choices(sorted(feature_spec)),
-            remedy=did_you_mean(
-                spec.label, feature_spec, "Return it there, or correct `label`."
-            ),
-        )
-    if not isinstance(feature_spec[spec.label], tf.io.FixedLenFeature):
-        raise UserError(
-            f"`{spec.label}` is missing in some rows{_seen_missing(spec)}",
-            key="label",
-            remedy="Leave these rows out: `data.unlabelled: drop`. If "
-            "`preprocessing_fn` makes the label of another column, let it return a "
-            "dense one.",
-        )
+    for key, name in (("label", spec.label), ("weight", spec.weight)):
+        if name:
+            _check_target(spec, key, name, feature_spec)
     return feature_spec
 
 
-def _seen_missing(spec: WorkerSpec) -> str:
-    """Number of rows without the label and the first place; "" if unknown."""
-    missing_rows = sparse_columns.load(spec.transform_graph).get(spec.label)
+def _check_target(
+    spec: WorkerSpec, key: str, name: str, feature_spec: dict[str, Any]
+) -> None:
+    """Rejects a label or weight that is not one dense feature."""
+    if name not in feature_spec:
+        raise UserError(
+            "`preprocessing_fn` returns no such feature",
+            key=key,
+            received=f"`{name}`",
+            expected=choices(sorted(feature_spec)),
+            remedy=did_you_mean(
+                name, feature_spec, f"Return it there, or correct `{key}`."
+            ),
+        )
+    if not isinstance(feature_spec[name], tf.io.FixedLenFeature):
+        raise UserError(
+            f"`{name}` is missing in some rows{_seen_missing(spec, name)}",
+            key=key,
+            remedy=_MISSING[key],
+        )
+    if key == "weight" and feature_spec[name].dtype == tf.string:
+        raise UserError(
+            f"`{name}` is a string after Transform",
+            key=key,
+            remedy="Make a number of it in `preprocessing_fn`.",
+        )
+
+
+def _seen_missing(spec: WorkerSpec, name: str) -> str:
+    """Number of rows without a value and the first place; "" if unknown."""
+    missing_rows = sparse_columns.load(spec.transform_graph).get(name)
     return f": {missing_rows}" if missing_rows else ""

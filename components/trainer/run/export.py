@@ -36,6 +36,7 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.known_losses import known_loss
 from strategos.components.trainer.run import class_names, saved_model
 from strategos.components.transformed.graph import TransformGraph
+from strategos.components.wording import listed, quoted
 
 MISSING_INT = tf.int64.min
 """Value that means "missing" in an integer feature of the `predict` signature."""
@@ -62,7 +63,8 @@ def export(
       reading: How the data files were written, see `WorkerSpec`.
 
     Raises:
-      UserError: An input of the model is computed from the label's raw column.
+      UserError: An input of the model is computed from the label's raw column, or from
+        all columns that the label is made from.
     """
     graph = graph or TransformGraph(context.transform_output)
     servable = _Servable(model, graph, context)
@@ -147,8 +149,8 @@ class _Servable:
         self._features = [name for name in names if name in context.feature_spec]
         needed = graph.raw_features_of(self._features)
         self.raw_spec = {name: graph.raw_spec[name] for name in sorted(needed)}
-        if context.label in self.raw_spec:
-            raise UserError(_leak(context.label, graph, self._features))
+        if leaking := _leaking(context.label, graph, self._features):
+            raise UserError(_leak(context.label, graph, leaking))
         self.columns = saved_model.argument_names(self.raw_spec)
 
     def signatures(self) -> dict[str, Any]:
@@ -254,9 +256,42 @@ def _with_default(spec: Any) -> Any:
     return tf.io.FixedLenFeature(spec.shape, spec.dtype, default)
 
 
-def _leak(label: str, graph: TransformGraph, features: list[str]) -> str:
-    leaking = [name for name in features if label in graph.raw_features_of([name])]
+def beside_label(
+    label: str, graph: TransformGraph, features: Iterable[str]
+) -> dict[str, set[str]]:
+    """Features of columns from which a label is made, too, that do not determine it.
+
+    Args:
+      label: Name of the label among the transformed features.
+      graph: Transform's graph.
+      features: The features that the model takes.
+
+    Returns:
+      The columns that both are computed from, by feature.
+    """
+    of_label = graph.raw_features_of([label])
+    shared = {name: of_label & graph.raw_features_of([name]) for name in features}
+    return {name: columns for name, columns in shared.items() if columns}
+
+
+def _leaking(label: str, graph: TransformGraph, features: list[str]) -> list[str]:
+    """The features of a label's own column, or of all columns that it is made from."""
+    of_label = graph.raw_features_of([label])
+    sources = {name: graph.raw_features_of([name]) for name in features}
+    return [
+        name
+        for name, columns in sources.items()
+        if label in columns or (of_label and of_label <= columns)
+    ]
+
+
+def _leak(label: str, graph: TransformGraph, leaking: list[str]) -> str:
+    made = ""
+    if label not in graph.raw_spec:
+        columns = quoted(sorted(graph.raw_features_of([label])))
+        made = f", which is made of {listed(columns)}"
     return (
-        f"`preprocessing_fn` computes {', '.join(leaking)} from the label `{label}`, "
-        "which is unknown when the model predicts. Compute it from other columns."
+        f"`preprocessing_fn` computes {', '.join(leaking)} from the label "
+        f"`{label}`{made}, and it is unknown when the model predicts. Compute it from "
+        "other columns."
     )

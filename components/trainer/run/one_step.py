@@ -45,7 +45,8 @@ def run(spec: WorkerSpec, *, rows: int, step: int, show: Show) -> None:
       rows: Number of rows, the first ones of the step's global batch.
       step: Number of the step whose rows are used, from 1. The weights are those of
         an untrained model.
-      show: Called as `show(title, values)`: for the features, the label, the outputs,
+      show: Called as `show(title, values)`: for the features, the label, the weights
+        (if there are any), the outputs,
         the loss, the gradients and the metrics; after an error for the variables of
         the line that failed.
 
@@ -64,6 +65,7 @@ def run(spec: WorkerSpec, *, rows: int, step: int, show: Show) -> None:
     if code.run_fn is not None:
         raise _own_loop("run_fn(context)")
     examples = workload.split(spec, spec.train_files)
+    examples = workload.with_class_weights(spec, examples)
     context = workload.context(spec, examples.rows, 1)
     batches = examples.shuffled(
         spec.batch_size,
@@ -75,15 +77,18 @@ def run(spec: WorkerSpec, *, rows: int, step: int, show: Show) -> None:
     batch = next(iter(batches))
     # Only now: functions of tf.data are traced in any case, and would warn of it.
     tf.config.run_functions_eagerly(True)
-    features, label = tf.nest.map_structure(lambda x: first_rows(x, rows), batch)
+    batch = tf.nest.map_structure(lambda x: first_rows(x, rows), batch)
+    features, label, *weights = batch
     show("features", [summary(name, features[name]) for name in sorted(features)])
     show("label", [summary(spec.label, label)])
+    if weights:
+        show("weight", [summary(spec.weight or "class_weight", *weights)])
     with code.blamed("the step fails"):
         try:
             model = code.build_model(context)
             code.check_inputs(model, features)
             model.run_eagerly = True
-            _step(model, keras3.taken(model, features), label, show)
+            _step(model, (keras3.taken(model, features), label, *weights), show)
         except bdb.BdbQuit:
             raise KeyboardInterrupt from None
         except Exception as error:
@@ -100,7 +105,7 @@ def _own_loop(function: str) -> BadInputError:
     )
 
 
-def _step(model: Any, features: Mapping[str, Any], label: Any, show: Show) -> None:
+def _step(model: Any, batch: tuple[Any, ...], show: Show) -> None:
     """Runs the model's `train_step` once, and reports what passes through it."""
     _report_outputs(model, show)
     _report_loss(model, show)
@@ -108,7 +113,7 @@ def _step(model: Any, features: Mapping[str, Any], label: Any, show: Show) -> No
     # Keras's `fit` lets AutoGraph convert an own `train_step`, which would show
     # generated code in the debugger.
     step = tf.autograph.experimental.do_not_convert(model.train_step)
-    logs = step((features, label))
+    logs = step(batch)
     if not reported:
         note = "the optimizer was given none"
         show("gradients", [Values("", note=note)])

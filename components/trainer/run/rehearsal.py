@@ -140,7 +140,9 @@ def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
     context = workload.context(spec, rows, choice.replicas or 1)
     graph = TransformGraph(context.transform_output)
     raw = tf.io.parse_example(examples, graph.raw_spec)
-    features = graph.transform(raw, set(graph.outputs) - {context.label})
+    features = graph.transform(
+        raw, set(graph.outputs) - {context.label, context.weight}
+    )
     try:
         model = code.build_model(context)
         tracing.shapes(lambda: model(keras3.taken(model, features), training=False))

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from strategos.components import events
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.distribution import devices, strategy
@@ -27,11 +28,12 @@ from strategos.components.trainer.model.tables import record, relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import tfx_run_fn, verification
-from strategos.components.trainer.run.export import export
+from strategos.components.trainer.run.export import beside_label, export
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sample
 from strategos.components.transformed.graph import TransformGraph, raw_schema_file
 from strategos.components.user_code import modules
+from strategos.components.wording import listed, quoted
 
 
 def train(
@@ -133,9 +135,26 @@ def _export(
     features, _ = evaluation.sample(relations.ROWS)
     tables = relations.find(model, features, graph.ids(), context.label)
     record.write(tables, weights)  # first: the weights are kept if the export fails
+    _warn_of_columns_beside_label(model, graph, context.label)
     raw_schema = raw_schema_file(spec.transform_graph)
     given = spec.null_values, graph, spec.reading
     export(model, context, raw_schema, folder, *given)
+
+
+def _warn_of_columns_beside_label(
+    model: tf.keras.Model, graph: TransformGraph, label: str
+) -> None:
+    """Names features of columns from which the label is made, too."""
+    names = [name for name in keras3.inputs_of(model) if name in graph.outputs]
+    shared = beside_label(label, graph, names)
+    if shared:
+        columns = listed(quoted(sorted(set().union(*shared.values()))))
+        events.emit(
+            "warning",
+            message=f"the label `{label}` is made of {columns}, and so "
+            f"{'is' if len(shared) == 1 else 'are'} {listed(quoted(sorted(shared)))}: "
+            "these columns must be known when the model predicts",
+        )
 
 
 def _rebuilt(
@@ -173,6 +192,7 @@ def untrained(
     """
     configure(spec)
     training = workload.split(spec, spec.train_files)
+    training = workload.with_class_weights(spec, training)
     code = UserModule(spec, strategy_name)
     model = code.build_model(workload.context(spec, training.rows, replicas))
     if code.run_fn is None:

@@ -57,6 +57,12 @@ def train(
     run_fn = modules.function(spec.folder, spec.module, "run_fn")
     file = str(modules.load(spec.folder, spec.module).__file__)
     check_own_loop(file, choice.name, spec.settings)
+    if spec.settings.class_weight:
+        raise UserError(
+            f"{file}: has no effect on `run_fn(fn_args)`, which reads the rows itself",
+            key="trainer.class_weight",
+            remedy="Remove it, and pass `class_weight` to `fit` in `run_fn`.",
+        )
     rows = count_rows(spec.train_files, spec.train_rows)
     if cluster.is_chief:
         events.emit("progress", message=f"training by `run_fn` of {Path(file).name}")
@@ -96,7 +102,7 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
     graph = TransformGraph(tft.TFTransformOutput(spec.transform_graph))
     known = graph.raw_columns_of(graph.raw_spec)
     parsed = (SavedModel(exported).parsed_columns(SERVE) & known) or known
-    used = graph.raw_columns_of(_features(graph, spec.label)) & parsed
+    used = graph.raw_columns_of(_features(graph, spec)) & parsed
     describe(
         folder,
         raw_schema_file(spec.transform_graph),
@@ -108,12 +114,13 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
     )
 
 
-def _features(graph: TransformGraph, label: str) -> set[str]:
-    """Raw features that outputs are computed from, without the label's."""
+def _features(graph: TransformGraph, spec: WorkerSpec) -> set[str]:
+    """Raw features that outputs are computed from, without label and weight."""
     outputs = {
         name
         for name in graph.outputs
-        if name != label and label not in graph.raw_features_of([name])
+        if name not in (spec.label, spec.weight)
+        and spec.label not in graph.raw_features_of([name])
     }
     return graph.raw_features_of(outputs)
 

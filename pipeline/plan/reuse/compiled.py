@@ -125,7 +125,8 @@ def _write_evaluator(
         if config.evaluator and node.node_info.id == node_ids.EVALUATOR:
             section = caching.evaluator_section(config, fingerprints)
             value = node.parameters.parameters[evaluator.SETTINGS].field_value
-            value.string_value = evaluator.settings_text(section, config.label)
+            read = config.label, config.weight or ""
+            value.string_value = evaluator.settings_text(section, *read)
 
 
 def _path(config: Config, fingerprints: caching.Fingerprints) -> Path:

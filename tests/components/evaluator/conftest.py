@@ -27,6 +27,7 @@ feature { name: "x" type: FLOAT } feature { name: "late" type: INT }
 feature { name: "grade" type: INT } feature { name: "grade_name" type: BYTES }
 feature { name: "delay" type: FLOAT } feature { name: "carrier" type: BYTES }
 feature { name: "month" type: INT } feature { name: "number" type: FLOAT }
+feature { name: "w" type: FLOAT }
 feature { name: "whole" type: INT } feature { name: "word" type: BYTES }
 """
 
@@ -61,12 +62,16 @@ class Linear(tf.Module):
             "grade_name": tf.io.FixedLenFeature([], tf.string, ""),
             "late": tf.io.FixedLenFeature([], tf.int64, 0),
             "delay": tf.io.FixedLenFeature([], tf.float32, 0.0),
+            "w": tf.io.FixedLenFeature([], tf.float32, 1.0),
         }
         parsed = tf.io.parse_example(examples, spec)
         return {
             "grade_name": self.grade(self.grades.lookup(parsed["grade_name"])),
             "late": self.label(parsed["late"]),
             "delay": self.label(parsed["delay"]),
+            "late_xf": parsed["late"],
+            "w": parsed["w"],
+            "w_xf": 2 * parsed["w"],
         }
 
     def save(self, folder):
@@ -157,6 +162,7 @@ def _artifact(kind, uri, **properties):
 def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **section):
     """Runs the executor; returns the summary, the evaluation and the blessing."""
     label, written = section.pop("label", LABELS[task]), section.pop("written", 0)
+    read = {"label": label, "weight": section.pop("weight", "")}
     model = section.pop("model", workload[task, "candidate"])
     executor = section.pop("executor", Executor)
     section = {"task": task, "metrics": metrics.names(task), **section}
@@ -176,16 +182,18 @@ def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **s
     blessing = _artifact(standard_artifacts.ModelBlessing, folder / "blessing")
     for made in (evaluation, blessing):
         tf.io.gfile.makedirs(made.uri)
-    properties = {"settings": json.dumps({"evaluator": section, "label": label})}
+    properties = {"settings": json.dumps({"evaluator": section, **read})}
     outputs = {"evaluation": [evaluation], "blessing": [blessing]}
     executor().Do(inputs, outputs, properties)
     text = Path(evaluation.uri, summary.FILE).read_text()
     return json.loads(text), evaluation, blessing
 
 
-def _stock(workload, folder, task, section, label, baseline=False, examples=None):
+def _stock(
+    workload, folder, task, section, label, baseline=False, examples=None, weight=""
+):
     """Evaluates with TFMA: runs its pipeline on the files and loads the result."""
-    config = eval_config.build(section, label, label_is_string=label == "grade_name")
+    config = eval_config.build(section, label, label == "grade_name", weight=weight)
     config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=baseline)
     roles = ["candidate", "baseline"] if baseline else ["candidate"]
     models = [

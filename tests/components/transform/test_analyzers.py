@@ -171,7 +171,7 @@ def _scoped(function):
 
 
 def _loaded(name):
-    return _scoped(preprocessing.load(str(WORKLOAD), name, "", {}))
+    return _scoped(preprocessing.load(str(WORKLOAD), name, {}, {}))
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_code_for_sparse_columns_that_gets_a_dense_one_is_told_the_cure(tmp_path
         '    x = inputs["x"]\n'
         "    return {'x': tft.sparse_tensor_to_dense_with_shape(x, [None, 1], 0)}\n"
     )
-    function = preprocessing.load(str(tmp_path), "fills", "", {})
+    function = preprocessing.load(str(tmp_path), "fills", {}, {})
     with pytest.raises(UserError, match="data.missing") as raised:
         function({"x": tf.constant([[1]])})
     assert "fills.py:6" in str(raised.value)

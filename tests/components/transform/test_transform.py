@@ -151,7 +151,7 @@ def test_errors_of_the_function_name_the_users_line(tmp_path, body, message):
 
     source = f"import tensorflow as tf\n\n\ndef preprocessing_fn(inputs):\n    {body}\n"
     (tmp_path / "bad.py").write_text(source)
-    function = preprocessing.load(str(tmp_path), "bad", "late", {})
+    function = preprocessing.load(str(tmp_path), "bad", {"label": "late"}, {})
     with pytest.raises(UserError) as raised:
         function({"late": tf.constant([[1]]), "temp": tf.constant([[1.0]])})
     assert message in str(raised.value)
@@ -163,7 +163,7 @@ def test_a_function_of_another_name_is_told(tmp_path):
 
     (tmp_path / "named.py").write_text("def preprocess(inputs):\n    return inputs\n")
     with pytest.raises(UserError, match=r"no function `preprocessing_fn`.*preprocess"):
-        preprocessing.load(str(tmp_path), "named", "late", {})
+        preprocessing.load(str(tmp_path), "named", {"label": "late"}, {})
 
 
 def test_the_row_on_which_the_function_fails_is_shown(new_workload, transform):

@@ -106,15 +106,19 @@ def test_columns_that_the_data_do_not_have_are_rejected(workload):
     assert "Allowed: late, tail, carrier." in str(problems[1])
 
 
-def test_a_label_that_only_preprocessing_makes_is_rejected(write, workload):
+@pytest.mark.parametrize("key", ["label", "weight"])
+def test_what_preprocessing_makes_may_be_label_or_weight(write, workload, key):
     write(
         "preprocessing.py",
-        "def preprocessing_fn(inputs):\n    return {'big': inputs['tip'] > 0.2}\n",
+        "def preprocessing_fn(inputs):\n"
+        "    return {'big': inputs['tip'] > 0.2, 'tip' + '_xf': inputs['tip']}\n",
     )
-    problem = only(workload, "label=big")
-    assert problem.key == "label"
-    assert "has no column `big`: only `preprocessing_fn` makes it" in str(problem)
-    assert "by `data.prepare`, or set `label` to the raw column" in str(problem)
+    for name in ("big", "tip_xf"):
+        assert not [
+            each for each in found(workload, f"{key}={name}") if each.key == key
+        ]
+    problem = only(workload, f"{key}=bigger")
+    assert (problem.key, "has no column `bigger`" in str(problem)) == (key, True)
 
 
 @pytest.mark.parametrize(

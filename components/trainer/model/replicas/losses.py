@@ -87,6 +87,46 @@ def combine(
     return "sum" in {*kinds.values(), *reductions}
 
 
+def check_weighted(
+    model: tf.keras.Model, outputs: Any, labels: tf.Tensor, where: str
+) -> None:
+    """Rejects a loss that is one number for a batch, of rows that have weights.
+
+    Keras multiplies each row's loss by its weight; it would multiply the number by the
+    mean of the weights.
+
+    Args:
+      model: A compiled model with Keras's own `train_step`.
+      outputs: Its outputs on a sample batch, `[rows, …]`, flat or nested.
+      labels: The labels of the sample, `[rows, k]`.
+      where: Name of the function that made the model, for messages.
+
+    Raises:
+      UserError: A loss of the user's own gives no value for each row.
+    """
+    for name, (loss, output) in effects.by_output(model, outputs).items():
+        is_own = callable(loss) and not keras3.is_of_keras(loss)
+        if (
+            is_own
+            and not compiled.has_own_call(loss)
+            and _is_scalar(loss, labels, output)
+        ):
+            raise UserError(
+                f"{where}: the loss of the output `{name}` is one number for a batch, "
+                "which the weights of its rows cannot weigh (`weight`, "
+                "`trainer.class_weight`). Return one value for each row, which Keras "
+                "weighs and averages."
+            )
+
+
+def _is_scalar(loss: Any, labels: tf.Tensor, output: tf.Tensor) -> bool:
+    if labels.dtype.is_floating:
+        labels = tf.cast(labels, output.dtype)
+    compute = autograph.converted(_function_of(loss))
+    value = tracing.shapes(lambda: tf.convert_to_tensor(compute(labels, output)))
+    return value.shape.rank == 0
+
+
 class _Probe:
     """Computes losses on an even number of rows and on their two halves."""
 

@@ -107,12 +107,12 @@ def _step(
 
     def part(first: tf.Tensor) -> list[Any]:
         end = tf.minimum(first + size, whole)
-        features, labels = cut(data, first, end)
+        batch = cut(data, first, end)
         rows = end - first
         # Of no row the loss is 0, and the penalties count in full.
         weight = tf.where(whole > 0, rows / tf.maximum(whole, 1), 1.0)
         with context.training_step.on(MicroBatch(first, rows, whole)):
-            return compiled.gradients_of(model, features, labels, weight)
+            return compiled.gradients_of(model, batch, weight)
 
     # The first part tells which gradients are sparse.
     sums = _Sums(part(tf.constant(0, tf.int64)))

@@ -104,7 +104,7 @@ def preprocessing(how):
     from strategos.components.transform import preprocessing
 
     folder = WorkloadPaths.from_environment().folder
-    return preprocessing.load(folder, "preprocessing", "", {"how": how})
+    return preprocessing.load(folder, "preprocessing", {}, {"how": how})
 
 
 def jobs(cluster):

@@ -104,7 +104,7 @@ HEADS = '{"late": late, "far": far}'
         ),
         (
             {"compiled": "BCE, weighted_metrics=['accuracy', tf.keras.metrics.AUC()]"},
-            r"weighted_metrics .accuracy, auc.*no weights.*Move them to `metrics`",
+            r"weighted_metrics .accuracy, auc.*no weights.*move them to `metrics`",
         ),
         (
             {"after": "model.get_layer('hidden').trainable = False"},

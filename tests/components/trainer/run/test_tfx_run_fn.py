@@ -115,8 +115,9 @@ def test_infra_validation_takes_it(trained, penguins):
 def test_the_evaluator_rejects_its_logits_with_the_remedy(trained, penguins):
     import tensorflow as tf
 
-    from strategos.components.evaluation.models import Location
-    from strategos.components.evaluation.scoring import Question, Scorer
+    from strategos.components.evaluation.inputs.models import Location
+    from strategos.components.evaluation.inputs.rows import Question
+    from strategos.components.evaluation.scoring import Scorer
 
     model = Location("it", "candidate", f"{trained[0].model_dir}/Format-Serving")
     types = {"species": tf.int64}

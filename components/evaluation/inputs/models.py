@@ -91,12 +91,15 @@ class Model:
         values = np.asarray(answer, np.float64)
         return values.reshape(len(values), -1)
 
-    def transformed(self, examples: tf.Tensor, feature: str) -> np.ndarray:
+    def transformed(
+        self, examples: tf.Tensor, feature: str, key: str = "label"
+    ) -> np.ndarray:
         """A feature after the model's own preprocessing.
 
         Args:
           examples: string [batch], serialized.
           feature: Name of the feature.
+          key: The setting that names the feature, for messages.
 
         Returns:
           float64 [batch]; of a one-hot feature the number of its class.
@@ -108,15 +111,15 @@ class Model:
         outputs = self._call(TRANSFORM, examples)
         if feature not in outputs:
             raise UserError(
-                f"`{feature}` is a string, and `preprocessing_fn` does not return it "
-                f"(it returns {', '.join(sorted(outputs))})",
-                key="label",
+                f"`{feature}` is no number in the data, and `preprocessing_fn` does "
+                f"not return it (it returns {', '.join(sorted(outputs))})",
+                key=key,
                 remedy="Return it as a number, for example by "
                 "tft.compute_and_apply_vocabulary.",
             )
         value = outputs[feature]
         if isinstance(value, tf.SparseTensor):
-            value = tf.sparse.to_dense(value)
+            value = value.values if value.shape[-1] == 1 else tf.sparse.to_dense(value)
         array = np.asarray(value, np.float64)
         if array.ndim > 1 and array.shape[-1] > 1:  # one-hot
             _check_one_hot(array, feature)

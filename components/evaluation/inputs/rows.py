@@ -1,0 +1,244 @@
+"""The rows of a batch of raw examples as an evaluation needs them.
+
+Label and weight are read from the raw examples, or are made by the preprocessing of the
+candidate. TensorFlow and numpy only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.errors import UserError
+from strategos.components.evaluation.inputs.models import Model
+from strategos.components.evaluation.scored import Learned
+from strategos.components.evaluation.sums import SliceMembership
+from strategos.components.records import read
+
+_ONE_VALUE = {
+    "label": "Leave rows without a label out: `data.unlabelled: drop`.",
+    "weight": "Fill it before the data are read; a row that does not count weighs 0.",
+}
+_COMPARED = 1_000  # rows of a shard on which raw and transformed label are compared
+
+
+@dataclass(frozen=True)
+class Question:
+    """Features to read from the examples, and metrics to compute.
+
+    Attributes:
+      task: One of `metrics.TASKS`.
+      metrics: Names in `metrics.METRICS` that are defined for the task.
+      label: The label's feature. A string label is read after the candidate's own
+        preprocessing (signature `transform_features`), e.g. "yes" as 1.
+      slices: Features to slice by.
+      types: Dtype by raw feature, of `slices`, and of the label and the weight if they
+        are raw: others are read after the candidate's own preprocessing.
+      weight: The feature that weights the rows; "" for none.
+      from_logits: Whether predictions are logits (`evaluator.from_logits`); None: as
+        recorded in each model.
+    """
+
+    task: str
+    metrics: Sequence[str]
+    label: str
+    slices: Sequence[str]
+    types: Mapping[str, tf.DType]
+    from_logits: bool | None = None
+    weight: str = ""
+
+
+class Rows:
+    """A batch of serialized examples: label, weight and sliced features.
+
+    Args:
+      batch: string [rows].
+      question: The features to read.
+      candidate: The model whose preprocessing makes a label or weight that is not raw.
+      files: The files of the batch.
+      first: Number of rows of the files before the batch.
+    """
+
+    def __init__(
+        self,
+        batch: tf.Tensor,
+        question: Question,
+        candidate: Model,
+        files: Sequence[str],
+        first: int,
+    ):
+        self._batch, self._question, self._candidate = batch, question, candidate
+        self._files, self._first = files, first
+        types = question.types
+        self._raw_label = types.get(question.label, tf.string) != tf.string
+        spec = {name: tf.io.VarLenFeature(dtype) for name, dtype in types.items()}
+        self._parsed = tf.io.parse_example(batch, spec) if spec else {}
+
+    def label(self) -> np.ndarray:
+        """The labels, float64 [rows]; class numbers if they are texts."""
+        question = self._question
+        values = self._read("label", question.label)
+        _check_label(values, question)
+        return values
+
+    def weight(self) -> np.ndarray | None:
+        """The weights, float64 [rows]; None without `weight`."""
+        name = self._question.weight
+        if not name:
+            return None
+        values = self._read("weight", name)
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        if len(wrong):
+            file, row = _place(self._files, self._first + int(wrong[0]))
+            raise UserError(
+                key="weight",
+                received=f"{values[wrong[0]]:g} as `{name}` in example {row:,} of "
+                f"{file}",
+                expected="a finite number, 0 or more",
+            )
+        return values
+
+    def learned(self, label: np.ndarray) -> Learned:
+        """Compares a raw label, which judges predictions, with the learned label.
+
+        Raises:
+          UserError: A class differs.
+        """
+        question, label = self._question, label[:_COMPARED]
+        learned = None
+        if self._raw_label:
+            some = self._batch[:_COMPARED]
+            learned = self._candidate.learned(some, question.label)
+        if learned is None:
+            return Learned()
+        differs = ~np.isclose(learned, label, rtol=1e-4, equal_nan=True)
+        wrong, numbers = np.flatnonzero(differs), label != 0
+        facts = Learned(
+            rows=len(label),
+            changed=len(wrong),
+            numbers=int(numbers.sum()),
+            changed_numbers=int((differs & numbers).sum()),
+            example=(float(label[wrong[0]]), float(learned[wrong[0]]))
+            if len(wrong)
+            else (),
+        )
+        if facts.changed and question.task != "regression":
+            raise facts.error(question.label)
+        return facts  # perhaps clipped for training: still comparable
+
+    def check_learned_weight(self, weight: np.ndarray | None) -> None:
+        """Rejects a raw weight that preprocessing changes under the same name."""
+        name = self._question.weight
+        if weight is None or name not in self._question.types:
+            return
+        learned = self._candidate.learned(self._batch[:_COMPARED], name)
+        if learned is None:
+            return
+        wrong = ~np.isclose(learned, weight[:_COMPARED], rtol=1e-4)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise UserError(
+                f"`preprocessing_fn` changes `{name}`, the first time from "
+                f"{weight[row]:g} to {learned[row]:g}: training and evaluation would "
+                "weigh the rows differently",
+                key="weight",
+                remedy="Return the changed weights under another name, and name that "
+                "one in `weight`.",
+            )
+
+    def slices(self) -> dict[str, SliceMembership]:
+        """The rows of each value, by sliced feature."""
+        return {name: _membership(self._parsed[name]) for name in self._question.slices}
+
+    def _read(self, key: str, name: str) -> np.ndarray:
+        """One number of each row, float64 [rows]."""
+        values = self._parsed.get(name)
+        if values is not None:
+            self._check_one_value(key, name, values)
+        if values is None or values.dtype == tf.string:
+            made = self._candidate.transformed(self._batch, name, key)
+            if len(made) != len(self._batch):
+                raise UserError(
+                    f"`preprocessing_fn` makes {len(made)} values of `{name}` of "
+                    f"{len(self._batch)} examples",
+                    key=key,
+                    expected="exactly one of each example",
+                )
+            return made
+        return values.values.numpy().astype(np.float64)
+
+    def _check_one_value(self, key: str, name: str, values: tf.SparseTensor) -> None:
+        rows = int(values.dense_shape[0])
+        count = np.bincount(values.indices[:, 0].numpy(), minlength=rows)
+        wrong = np.flatnonzero(count != 1)
+        if len(wrong):
+            file, row = _place(self._files, self._first + int(wrong[0]))
+            raise UserError(
+                key=key,
+                received=f"{count[wrong[0]]} values of `{name}` in example {row:,} of "
+                f"{file}",
+                expected="exactly one in each example",
+                remedy=_ONE_VALUE[key],
+            )
+
+
+def _membership(feature: tf.SparseTensor) -> SliceMembership:
+    row = feature.indices[:, 0].numpy()
+    if feature.dtype == tf.string:
+        # Makes no Python object of each value.
+        distinct, inverse = (part.numpy() for part in tf.unique(feature.values))
+    else:  # unlike TensorFlow's, takes NaN for one value
+        distinct, inverse = np.unique(feature.values.numpy(), return_inverse=True)
+    names: dict[str | int | float, int] = {}
+    codes = [names.setdefault(_slice_value(each), len(names)) for each in distinct]
+    code = np.array(codes, np.int64)[inverse.reshape(-1)]
+    if len(row) and (np.diff(row) == 0).any():
+        # A value that a row repeats counts once.
+        row, code = np.divmod(np.unique(row * len(names) + code), len(names))
+    return SliceMembership(list(names), row, code)
+
+
+def _place(files: Sequence[str], row: int) -> tuple[str, int]:
+    """The file of a row, and its index there."""
+    for file in files:
+        rows = int(read.records([file]).reduce(np.int64(0), lambda n, _: n + 1))
+        if row < rows:
+            break
+        row -= rows
+    return file, row
+
+
+def _check_label(label: np.ndarray, question: Question) -> None:
+    if question.task == "binary":
+        wrong = label[(label != 0) & (label != 1)]
+        allowed = "0 or 1 for task binary"
+    elif question.task == "multi_class":
+        wrong = label[(label < 0) | (label != np.floor(label))]
+        allowed = "class numbers 0, 1, 2, … for task multi_class"
+    else:
+        wrong = label[~np.isfinite(label)]
+        allowed = "finite numbers for task regression"
+    if len(wrong):
+        raise UserError(
+            key="label",
+            received=f"{wrong[0]:g} as `{question.label}` in the eval split",
+            expected=allowed,
+        )
+
+
+def _slice_value(value: bytes | np.number) -> str | int | float:
+    """The value that names a slice; equal for all values of the slice.
+
+    A float32 becomes the shortest decimal that stands for it: 0.1, not 0.10000000149.
+    """
+    if isinstance(value, bytes):
+        # Bytes other than UTF-8 stay distinct: `\xff` and `\xfe` are two slices.
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, np.floating):
+        # A dict treats each NaN as a new key, unless it is the same object.
+        return math.nan if np.isnan(value) else float(str(value)) + 0.0  # no -0.0
+    return int(value)

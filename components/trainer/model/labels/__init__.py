@@ -1,0 +1,1 @@
+"""What a model learns: checks of labels and weights, and weights of classes."""
