@@ -109,8 +109,8 @@ def scored(
       models: The models; see `scoring.Scorer`.
 
     Raises:
-      UserError: The span cannot be read, has no such slice, or a model cannot be
-        evaluated on it.
+      UserError: The span cannot be read, has no such label, weight or slice, or a model
+        cannot be evaluated on it.
     """
     import tensorflow as tf
 
@@ -121,14 +121,18 @@ def scored(
     from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
-    known = {} if reader.schema_file else _kinds_of(models[0])
+    columns = _kinds_of(models[0])
+    known = {} if reader.schema_file else columns
     files, kinds = _written(reader, span, label, known)
     slices = tuple(metrics.sliced_features(evaluator))
-    for name in slices:
-        if name not in kinds:
+    made = {name for name in (label, weight) if columns and name not in columns}
+    wanted_by = [("label", label), ("weight", weight)]
+    wanted_by += [("evaluator.slices", name) for name in slices]
+    for key, name in wanted_by:
+        if name and name not in kinds and name not in made:
             raise UserError(
                 f"the span has no column `{name}`",
-                key="evaluator.slices",
+                key=key,
                 expected=choices(sorted(kinds)),
                 remedy=did_you_mean(name, kinds),
             )
