@@ -37,16 +37,16 @@ from strategos.components.records import read as read_records
 from strategos.components.trainer.data import (
     column_files,
     columns,
-    length_buckets,
     parsing,
     records,
 )
+from strategos.components.trainer.data.batches import length_buckets
+from strategos.components.trainer.data.batches.weights import EQUAL, Batch, Weights
 from strategos.components.trainer.data.columns import Columns, Packed
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.data.parts import Parts
 from strategos.components.trainer.data.records import Records, no_autograph
 from strategos.components.trainer.data.stored import Stored, folder_for_rows
-from strategos.components.trainer.data.weights import EQUAL, Batch, Weights
 from strategos.components.trainer.distribution.batch_checks import check_steps
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.spec import CACHE_LIMIT

@@ -17,8 +17,8 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data.batches.weights import EQUAL, Weights
 from strategos.components.trainer.data.columns import Columns
-from strategos.components.trainer.data.weights import EQUAL, Weights
 from strategos.components.trainer.distribution.batch_checks import check_even
 from strategos.components.wording import counted
 

@@ -13,8 +13,9 @@ from strategos.components.errors import UserError
 from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
 from strategos.components.trainer import phases
-from strategos.components.trainer.data import dataset, file_shards, length_buckets
-from strategos.components.trainer.data.weights import Weights
+from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.data.batches import length_buckets
+from strategos.components.trainer.data.batches.weights import Weights
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.model.context import (

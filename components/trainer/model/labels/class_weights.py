@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 
 from strategos.components import events
 from strategos.components.errors import UserError
-from strategos.components.trainer.data.weights import class_of
+from strategos.components.trainer.data.batches.weights import class_of
 from strategos.components.transformed.graph import TransformGraph
 from strategos.components.wording import choices
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from sklearn.utils.class_weight import compute_class_weight
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.data.weights import Weights
+from strategos.components.trainer.data.batches.weights import Weights
 from strategos.components.trainer.model import workload as inputs
 from strategos.components.trainer.model.labels import class_weights, weight_checks
 from strategos.components.trainer.spec import Settings

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.data import dataset, length_buckets
+from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data.batches import length_buckets
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=400)
 
