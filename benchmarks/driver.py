@@ -38,8 +38,8 @@ import apache_beam as beam
 from tfx.types import standard_artifacts
 
 from strategos.components.data_files import inference, shards, spans, writing
-from strategos.components.data_files.duplicates import RowHashes
-from strategos.components.data_files.empty_cells import EmptyCells
+from strategos.components.data_files.findings.duplicates import RowHashes
+from strategos.components.data_files.findings.empty_cells import EmptyCells
 from strategos.components.data_files.sources import csv_cuts
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.kinds import Kind

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from strategos.components.data_files.inference import Profile
 from strategos.components.data_files.sources import Source
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.errors import Place, UserError
@@ -47,12 +48,12 @@ def from_schema(files: Sequence[Source], schema_file: str) -> dict[str, Kind]:
                 "feature out of the schema.",
             )
         extra = [name for name in file.names if name not in kinds]
-        if extra:
+        if extra and not file.ignores_extra:
             raise UserError(
                 f"column {choices(quoted(extra))} is not in {schema_file}",
                 place=Place(file.path),
-                remedy=f"{_nearest(extra[0], kinds)}Add a `feature` to the schema, or "
-                "take the column out of the file.",
+                remedy=f"{_nearest(extra[0], kinds)}Add a `feature` to the schema, "
+                "take the column out of the file, or set `data.extra_columns: ignore`.",
             )
     return kinds
 
@@ -63,7 +64,7 @@ def check_same(files: Sequence[Source]) -> None:
     Raises:
       UserError: A file lacks a column that another file has.
     """
-    files = [file for file in files if not file.open_ended]
+    files = [f for f in files if not f.open_ended and not f.ignores_extra]
     have: dict[str, list[str]] = {}
     for file in files:
         for name in file.names:
@@ -81,6 +82,24 @@ def check_same(files: Sequence[Source]) -> None:
             "name a schema, `schema.file`, that declares it as optional: "
             f'`feature {{ name: "{name}" type: FLOAT presence {{ }} }}` (or its type).',
         )
+
+
+def inferred(
+    files: Sequence[Source], profiles: Mapping[str, Profile]
+) -> dict[str, Kind]:
+    """The kind of each column, as its values have it.
+
+    Args:
+      files: The data files. If they ignore extra columns, only the columns that all
+        files have are used.
+      profiles: Profile by column.
+    """
+    declared = [set(file.names) for file in files if not file.open_ended]
+    return {
+        name: profile.kind
+        for name, profile in profiles.items()
+        if all(name in names for names in declared)
+    }
 
 
 def check_known(names: Collection[str], kinds: Collection[str], where: str) -> None:

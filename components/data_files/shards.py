@@ -6,7 +6,6 @@ number of workers.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import operator
@@ -27,8 +26,9 @@ from strategos.components.data_files.sources import (
     open_source,
 )
 from strategos.components.data_files.sources.source import for_columns, no_row
-from strategos.components.data_files.times import EXPECTED, Times
-from strategos.components.data_files.values import features, numerals
+from strategos.components.data_files.values import numerals
+from strategos.components.data_files.values.bad_values import explained
+from strategos.components.data_files.values.times import EXPECTED, Times
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
 from strategos.components.errors import Place, UserError
 from strategos.components.files import patterns, storage
@@ -68,7 +68,11 @@ class Piece(NamedTuple):
         Args:
           row: Index of the row in the piece.
         """
-        return f"{self.source.path}: {self.source.where(self.part, row)}"
+        return f"{self.source.path}: {self.source.place_of(self.part, row)}"
+
+    def fresh(self) -> Piece:
+        """This piece for one read, see `Source.fresh`."""
+        return self._replace(source=self.source.fresh())
 
 
 class Shard(NamedTuple):
@@ -232,7 +236,7 @@ def _check_columns(shards: Sequence[Shard], names: Sequence[str]) -> None:
         piece.source.path: piece.source for s in shards for piece in s.pieces
     }.values():
         lacking = [name for name in names if name not in source.names]
-        if lacking and not source.open_ended:
+        if lacking and not source.open_ended and not source.ignores_extra:
             raise UserError(
                 f"no column {choices(quoted(lacking))}, which rows of other files have",
                 place=Place(source.path),
@@ -293,7 +297,8 @@ def _scan(wanted: tuple[Source, Part]) -> list[Any]:
 
 
 def _count(shard: Shard) -> list[int]:
-    return [piece.source.rows_of(piece.part) for piece in shard.pieces]
+    pieces = map(Piece.fresh, shard.pieces)
+    return [piece.source.rows_of(piece.part) for piece in pieces]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,7 +307,8 @@ class _Inspect:
 
     def __call__(self, shard: Shard) -> tuple[list[int], dict[str, Profile]]:
         profiles = Profiles(self.nulls, shard.pieces[0].source.names)
-        rows = [piece.source.inspect(piece.part, profiles) for piece in shard.pieces]
+        pieces = map(Piece.fresh, shard.pieces)
+        rows = [piece.source.inspect(piece.part, profiles) for piece in pieces]
         return rows, profiles
 
 
@@ -311,39 +317,15 @@ class _Newest:
     times: Times
 
     def __call__(self, shard: Shard) -> int:
-        return max(map(self._of, shard.pieces))
+        return max(map(self._of, map(Piece.fresh, shard.pieces)))
 
     def _of(self, piece: Piece) -> int:
         newest, row = -(2**63), 0
         for batch in piece.source.select(piece.part, [self.times.column]):
-            with explained(piece, row, EXPECTED):
+            with explained(piece.place, row, EXPECTED):
                 newest = max(newest, pc.max(self.times.of(batch)).as_py())
             row += batch.num_rows
         return newest
-
-
-@contextlib.contextmanager
-def explained(piece: Piece, row: int, expected: str) -> Iterator[None]:
-    """Explains a bad value with its place.
-
-    Args:
-      piece: The piece that the rows are from.
-      row: Index in the piece of the first of these rows.
-      expected: The values that are allowed.
-
-    Raises:
-      UserError: The block raised a BadValueError.
-    """
-    try:
-        yield
-    except features.BadValueError as error:
-        raise UserError(
-            error.reason,
-            place=Place(f"{piece.place(row + error.row)}: column `{error.column}`"),
-            received=repr(str(error.value)[:100]),
-            expected=expected,
-            remedy="Correct the value.",
-        ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -353,7 +335,7 @@ class _SeeUnseen:
     def __call__(self, shard: Shard) -> dict[str, WholeNumbers]:
         wholes_of = {name: WholeNumbers() for name in self.names}
         for piece in shard.pieces:
-            for batch in piece.source.unseen(piece.part, self.names):
+            for batch in piece.source.fresh().unseen(piece.part, self.names):
                 for name, wholes in wholes_of.items():
                     if wholes.whole:
                         wholes.see_column(batch.column(name))

@@ -34,9 +34,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from strategos.components.data_files.times import Times
 from strategos.components.data_files.values import features, numerals, spelling
 from strategos.components.data_files.values.kinds import Kind
+from strategos.components.data_files.values.times import Times
 from strategos.components.errors import UserError
 from strategos.components.wording import choices, did_you_mean
 

@@ -11,15 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strategos.components.data_files.columns import check_known
-from strategos.components.data_files.duplicates import RowHashes
-from strategos.components.data_files.empty_cells import EmptyCells
+from strategos.components.data_files.findings.duplicates import RowHashes
+from strategos.components.data_files.findings.empty_cells import EmptyCells
+from strategos.components.data_files.findings.rejected import Rejected, accepted_rows
 from strategos.components.data_files.inference import Witness
-from strategos.components.data_files.shards import Piece, Shard, explained
+from strategos.components.data_files.shards import Piece, Shard
 from strategos.components.data_files.splitting import Splitter
-from strategos.components.data_files.times import EXPECTED
 from strategos.components.data_files.values import features, numerals, rounding
+from strategos.components.data_files.values.bad_values import bad_value, explained
 from strategos.components.data_files.values.kinds import Kind
-from strategos.components.errors import Place, UserError
+from strategos.components.data_files.values.times import EXPECTED
+from strategos.components.errors import UserError
 from strategos.components.records import columns, encode, splits
 from strategos.components.records.splits import WrittenSplit
 from strategos.components.shards import progress
@@ -142,6 +144,7 @@ class Outcome:
         place.
       hashes: Hashes of the rows, to find rows that are in several splits.
       empty: The rows without a value, by column.
+      rejected: The rows that cannot be read.
       unlabelled: Number of rows that were left out, because their label is missing.
     """
 
@@ -152,6 +155,7 @@ class Outcome:
     shortened: dict[str, str]
     hashes: RowHashes
     empty: EmptyCells
+    rejected: Rejected
     unlabelled: int = 0
 
     def merge(self, later: Outcome) -> Outcome:
@@ -163,6 +167,7 @@ class Outcome:
         self.label = self.label.merge(later.label)
         self.hashes = self.hashes.merge(later.hashes)
         self.empty = self.empty.merge(later.empty)
+        self.rejected = self.rejected.merge(later.rejected)
         self.rounded = {**later.rounded, **self.rounded}
         self.shortened = {**later.shortened, **self.shortened}
         return self
@@ -218,19 +223,19 @@ class WriteShard:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
         label, hashes = Label(), RowHashes(self.splitter.splits)
-        empty, rows = EmptyCells(), 0
+        empty, rejected, rows, read = EmptyCells(), Rejected(), 0, 0
         rounded: dict[str, str] = {}
         shortened: dict[str, str] = {}
         writers = {
             split: splits.SplitWriter(self.examples, shard.number)
             for split in self.splitter.splits
         }
-        for piece in shard.pieces:
+        for piece in map(Piece.fresh, shard.pieces):
             read = 0
-            for raw, batch in self._batches(piece, rounded, shortened):
+            for read, raw, batch in self._batches(piece, rounded, shortened, rejected):
                 empty.see(batch, piece, read)
                 first = (piece.first_row or 0) + read
-                with explained(piece, read, EXPECTED):
+                with explained(piece.place, read, EXPECTED):
                     masks = self.splitter.masks(
                         raw, piece.span, piece.name, first, self.kinds, self.nulls
                     )
@@ -244,20 +249,29 @@ class WriteShard:
                 for split, mask in masks.items():
                     own = pa.array(mask)
                     writers[split].write(records.filter(own), compact.filter(own))
-                read += raw.num_rows
+                rows += raw.num_rows
                 progress.add(raw.num_rows)
-            if piece.rows not in (None, read):
-                raise RuntimeError(
-                    f"{piece.source.path}: read {read} of {piece.rows} rows"
-                )
-            rows += read
+            rejected.end(piece)
+        parsed = rows + rejected.rows - rejected.malformed
+        known = [piece.rows for piece in shard.pieces]
+        if None not in known and sum(filter(None, known)) != parsed:
+            raise RuntimeError(f"shard {shard.number}: read {parsed} of {known} rows")
+        rejected.write(self.examples, shard.number)
         written = {split: writer.close() for split, writer in writers.items()}
         hashes.compact()  # here and not where all are merged, one after another
         unlabelled = rows - sum(records.rows for records, _ in written.values())
         if unlabelled and not self.drops_unlabelled:
             raise RuntimeError(f"shard {shard.number}: read {rows} rows: {written}")
         return Outcome(
-            rows, written, label, rounded, shortened, hashes, empty, unlabelled
+            rows,
+            written,
+            label,
+            rounded,
+            shortened,
+            hashes,
+            empty,
+            rejected,
+            unlabelled,
         )
 
     def _labelled(
@@ -273,11 +287,15 @@ class WriteShard:
         return batch.filter(pa.array(~missing)), kept
 
     def _batches(
-        self, piece: Piece, rounded: dict[str, str], shortened: dict[str, str]
-    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        self,
+        piece: Piece,
+        rounded: dict[str, str],
+        shortened: dict[str, str],
+        rejected: Rejected,
+    ) -> Iterator[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
+        """Yields rows, as the file has them and converted, with their first index."""
         floats = {name for name, kind in self.kinds.items() if kind == Kind.FLOAT}
-        row = 0
-        for raw in piece.source.batches(piece.part):
+        for row, raw in accepted_rows(piece, self.kinds, self.nulls, rejected):
             inferred = self.floats.keys() - shortened.keys()
             watch = rounding.RoundingWatch(floats - rounded.keys(), inferred)
             batch = converted(piece, row, raw, self.kinds, self.nulls, watch)
@@ -285,8 +303,7 @@ class WriteShard:
                 rounded[name] = self._rounded(name, value, piece.place(row + index))
             for name, (index, value) in watch.shortened.items():
                 shortened[name] = f"{value[:100]}, {piece.place(row + index)}"
-            yield raw, batch
-            row += raw.num_rows
+            yield row, raw, batch
 
     def _rounded(self, name: str, value: str, place: str) -> str:
         because = "the schema says so"
@@ -321,27 +338,12 @@ def converted(
     Raises:
       UserError: A value is not of its column's kind, or no kind is known for a column.
     """
-    if piece.source.open_ended:
+    if piece.source.open_ended and not piece.source.ignores_extra:
         check_known(batch.schema.names, kinds, f"{piece.place(row)} or later")
     try:
         return features.convert(batch, kinds, nulls, watch)
     except features.BadValueError as error:
-        place = f"{piece.place(row + error.row)}: column `{error.column}`"
-        raise UserError(
-            error.reason,
-            place=Place(place),
-            received=repr(str(error.value)[:100]),
-            expected=_allowed(kinds[error.column], error.value),
-            remedy="Correct the value (a missing one is an empty field), or the "
-            "column's type in the schema.",
-        ) from error
-
-
-def _allowed(kind: Kind, value: object) -> str:
-    """The values that a column of a kind allows; for a too large number, the range."""
-    beyond = isinstance(value, int) and not -(2**63) <= value < 2**63
-    within = f" from {-(2**63)} to {2**63 - 1}; BYTES keeps all digits"
-    return kind.name + within * (beyond and kind == Kind.INT)
+        raise bad_value(piece.place, row, error, kinds[error.column]) from error
 
 
 def _all(rows: int) -> str:

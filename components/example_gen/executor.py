@@ -13,7 +13,13 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
 from strategos.components import events
-from strategos.components.data_files import columns, inference, shards, spans
+from strategos.components.data_files import (
+    columns,
+    inference,
+    shards,
+    spans,
+)
+from strategos.components.data_files.findings import rejected
 from strategos.components.data_files.inference import Profile
 from strategos.components.data_files.sources import Reading, Source
 from strategos.components.data_files.splitting import Splitter
@@ -71,7 +77,7 @@ class Executor(EngineExecutor):
         if kinds is None:
             events.emit("progress", message="inferring types")
             data, profiles = runner.inspect(data, nulls)
-            kinds = {name: profile.kind for name, profile in profiles.items()}
+            kinds = columns.inferred([file for _, file in files], profiles)
         elif splitter.by_position:
             data = runner.count(data)
         splitter.check(pattern, tuple(kinds))
@@ -89,7 +95,7 @@ class Executor(EngineExecutor):
             lists=_lists([file for _, file in files], kinds, profiles),
             drops_unlabelled=exec_properties["unlabelled"] == "drop",
         )
-        outcome = _write(runner, data, work)
+        outcome = _write(runner, data, work, reading.max_bad_fraction)
         _describe(artifact, pattern, chosen, outcome)
         empty = outcome.empty.found()
         artifact.set_string_custom_property("empty_cells", emptiness.to_json(empty))
@@ -97,6 +103,12 @@ class Executor(EngineExecutor):
         artifact.set_string_custom_property("unseen_labels", unseen)
         report = inference.describe(profiles) + outcome.changed_numbers()
         report += emptiness.describe(empty)
+        if outcome.rejected.rows:
+            report.append(
+                f"rejected: {counted(outcome.rejected.rows, 'row')} that cannot be "
+                f"read, in `{rejected.FOLDER}` of the examples; the first one: "
+                f"{outcome.rejected.first[0]}"
+            )
         if outcome.unlabelled:
             rows = counted(outcome.unlabelled, "row")
             report.append(f"left out: {rows} of {outcome.rows:,} without a label")
@@ -104,12 +116,16 @@ class Executor(EngineExecutor):
 
 
 def _write(
-    runner: shards.ShardRunner, data: Sequence[shards.Shard], work: WriteShard
+    runner: shards.ShardRunner,
+    data: Sequence[shards.Shard],
+    work: WriteShard,
+    most_rejected: float,
 ) -> Outcome:
     """Writes all shards; publishes the files if the whole can be used."""
     progress.begin(shards.rows_of(data))
     outcome = runner.fold(data, work, Outcome.merge)
     progress.end(outcome.rows)
+    outcome.rejected.check(outcome.rows + outcome.rejected.rows, most_rejected)
     if work.label in work.kinds:
         outcome.label.check(work.label)
     _check_splits(outcome, work.splitter)

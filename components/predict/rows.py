@@ -270,33 +270,31 @@ class Asked:
 
 def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
     """Yields the rows of a file."""
-    from strategos.components.data_files.sources.source import WHOLE, OpenSource
+    from strategos.components.data_files.sources.source import WHOLE, BadRow
+    from strategos.components.data_files.sources.undeclared import OpenSource
 
     source, first, index = _source(path, columns.reading), 0, 0
     columns = dataclasses.replace(columns, decimal=columns.reading.csv.decimal)
     names = source.every_name() if isinstance(source, OpenSource) else source.names
     extra = columns.check_names(path, names)
-    malformed: dict[int, str] = {}
+    malformed: dict[int, BadRow] = {}
     if mark:
         source.malformed = malformed
 
     def where(row: int) -> str:
-        row += first
-        for each in sorted(malformed):
-            row += each <= row
-        return f"{path}: {source.where(WHOLE, row)}"
+        return f"{path}: {source.place_of(WHOLE, first + row)}"
 
     for batch in source.batches():
         for requested in _asked(batch, columns, where, extra, mark):
             while index in malformed:
-                yield Asked({}, None, malformed[index])
+                yield Asked({}, None, malformed[index].problem(path))
                 index += 1
             yield requested
             index += 1
         first += batch.num_rows
     for each in sorted(malformed):
         if each >= index:
-            yield Asked({}, None, malformed[each])
+            yield Asked({}, None, malformed[each].problem(path))
 
 
 def _asked(

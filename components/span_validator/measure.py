@@ -15,6 +15,7 @@ import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from strategos.components.data_files import columns, shards, writing
+from strategos.components.data_files.findings import rejected
 from strategos.components.data_files.sources import DEFAULT, Reading
 from strategos.components.data_files.spans import Span, fingerprint
 from strategos.components.data_files.values import numerals
@@ -115,7 +116,7 @@ class Reader:
         data = runner.cut(self.pattern, files)
         if not self.schema_file:
             data, profiles = runner.inspect(data, nulls)
-            kinds = {name: profile.kind for name, profile in profiles.items()}
+            kinds = columns.inferred(sources, profiles)
         return kinds, nulls, data
 
 
@@ -141,11 +142,12 @@ class _Measure:
         return generators.accumulated(self._batches(shard.pieces))
 
     def _batches(self, pieces: Sequence[shards.Piece]) -> Iterator[pa.RecordBatch]:
-        for piece in pieces:
-            row = 0
-            for raw in piece.source.batches(piece.part):
+        for piece in map(shards.Piece.fresh, pieces):
+            rows = rejected.accepted_rows(
+                piece, self.kinds, self.nulls, rejected.Rejected()
+            )
+            for row, raw in rows:
                 yield writing.converted(piece, row, raw, self.kinds, self.nulls)
-                row += raw.num_rows
 
 
 @dataclasses.dataclass(frozen=True)

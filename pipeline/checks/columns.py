@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from strategos.components.data_files import sources
-from strategos.components.data_files.sources.source import OpenSource
+from strategos.components.data_files.sources.undeclared import OpenSource
 from strategos.components.errors import UserError
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean

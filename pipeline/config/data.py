@@ -24,7 +24,6 @@ from strategos.pipeline.config.types import (
     Spans,
     Spellings,
     has_spans,
-    not_yet,
     seconds,
 )
 
@@ -112,14 +111,22 @@ class Data(Section):
         "it out of all splits and counts it; `keep` suits a label that "
         "`preprocessing_fn` makes. No model is trained on a missing label.",
     )
-    on_bad_row: Annotated[
-        Literal["fail"],
-        not_yet(
-            ("skip", "drop", "quarantine", "warn"),
-            "setting bad rows aside comes with a later version; this version stops "
-            "at a bad row: `fail`.",
-        ),
-    ] = Field("fail", description="What happens to a row that cannot be read.")
+    on_bad_row: Literal["fail", "quarantine"] = Field(
+        "fail",
+        description="What happens to a row of CSV, JSON lines or TFRecord that cannot "
+        "be parsed, or, with a schema, to one of any format with a value that is not "
+        "of its column's type. `quarantine` leaves it out and writes it, with file, "
+        "line and reason, to the folder `Rejected` of the examples.",
+    )
+    max_bad_fraction: _Share = Field(
+        0.01,
+        description="Largest share of rows that `on_bad_row: quarantine` may reject.",
+    )
+    extra_columns: Literal["fail", "ignore"] = Field(
+        "fail",
+        description="What happens to a column that the schema does not declare or, "
+        "without a schema, that not all files have. `ignore` leaves it out.",
+    )
 
     @field_validator("spans")
     @classmethod
@@ -166,7 +173,9 @@ class Data(Section):
     @property
     def reading(self) -> Reading:
         """How the files are read."""
-        return Reading(csv=self.csv.form())
+        return Reading(
+            self.csv.form(), self.on_bad_row, self.max_bad_fraction, self.extra_columns
+        )
 
     @property
     def held_out(self) -> int:

@@ -106,25 +106,6 @@ def name_after(folder: str) -> str:
     return slug or "pipeline"
 
 
-def not_yet(names: tuple[str, ...], message: str) -> BeforeValidator:
-    """A validator that rejects values which a later version will accept.
-
-    Args:
-      names: The values.
-      message: The alternative for the user.
-
-    Returns:
-      The validator; it raises a PydanticCustomError for one of the values.
-    """
-
-    def check(value: Any) -> Any:
-        if isinstance(value, str) and value in names:
-            raise reject(f'received "{value}": {message}')
-        return value
-
-    return BeforeValidator(check)
-
-
 def _not_empty(text: str) -> str:
     if not text.strip():
         raise reject("received an empty text")

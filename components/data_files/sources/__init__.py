@@ -102,7 +102,10 @@ def open_source(path: str, reading: Reading = DEFAULT) -> Source:
     Raises:
       UserError: See `check`; or the file has no columns.
     """
-    return _class_for(path).open(path, reading)
+    source = _class_for(path).open(path, reading)
+    source.tolerant = reading.tolerant
+    source.ignores_extra = reading.extra_columns == "ignore"
+    return source
 
 
 def _class_for(path: str) -> type[Source]:

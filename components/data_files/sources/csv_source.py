@@ -24,6 +24,7 @@ from strategos.components.data_files.sources.reading import (
 from strategos.components.data_files.sources.source import (
     MAX_ROWS,
     WHOLE,
+    BadRow,
     Part,
     Source,
     check_names,
@@ -186,7 +187,7 @@ class CsvSource(Source):
                 delimiter=self.form.delimiter,
                 quote_char=self.form.quote or False,
                 newlines_in_values=True,
-                invalid_row_handler=self._handler(),
+                invalid_row_handler=self._handler(part),
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
@@ -195,7 +196,7 @@ class CsvSource(Source):
             ),
         )
 
-    def _handler(self) -> Callable[[pyarrow.csv.InvalidRow], str] | None:
+    def _handler(self, part: Part) -> Callable[[pyarrow.csv.InvalidRow], str] | None:
         """Notes each row with a wrong number of fields, which Arrow leaves out.
 
         None where none is asked for: Arrow may let go of a handler in a thread while
@@ -204,23 +205,25 @@ class CsvSource(Source):
         if self.malformed is None:
             return None
         malformed = self.malformed
-        records = enumerate(self._records())  # such rows come in their order
+        records = enumerate(self._records(part))  # such rows come in their order
+        header = not part.start
 
         def skip(row: pyarrow.csv.InvalidRow) -> str:
-            index = row.number - 2  # from 1, header included
-            place = f"{self.path}: {self._place(records, index, index + 1)}"
-            malformed[index] = self._wrong_count(place, row.actual_columns, row.text)
+            index = row.number - 1 - header
+            place = self._place(records, index, index + header)
+            reason = self._wrong_count(row.actual_columns, row.text)
+            malformed[index] = BadRow(place, reason, row.text.strip("\r\n"))
             return "skip"
 
         return skip
 
-    def _wrong_count(self, place: str, fields: int, text: str) -> str:
+    def _wrong_count(self, fields: int, text: str) -> str:
         remedy = "Correct the line; a field with the delimiter needs quotes."
         if "\n" in text.strip():
             remedy = "A quote stays open at its end: close it, or correct the fields."
         return (
-            f"{place}: expected {len(self.names)} fields as in the header. "
-            f"Received: {fields}. {remedy}"
+            f"expected {len(self.names)} fields as in the header. Received: {fields}. "
+            f"{remedy}"
         )
 
     def _read_header(self) -> tuple[str, ...]:
@@ -266,9 +269,9 @@ class CsvSource(Source):
         try:
             for line, record in self._records(part):
                 if line > 1 and len(record) != len(self.names):
-                    place = f"{self.path}: line {line}"
                     text = self.form.delimiter.join(record)
-                    return self._wrong_count(place, len(record), text)
+                    reason = self._wrong_count(len(record), text)
+                    return BadRow(f"line {line}", reason, text).problem(self.path)
             if line == 1:
                 return _no_row(self.path)
         except UnicodeDecodeError:

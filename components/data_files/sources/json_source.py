@@ -10,13 +10,13 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources import runs
 from strategos.components.data_files.sources.source import (
     WHOLE,
-    OpenSource,
+    BadRow,
     Part,
     no_row,
 )
+from strategos.components.data_files.sources.undeclared import OpenSource, in_runs
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 
@@ -64,28 +64,32 @@ class JsonSource(OpenSource):
 
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
-        rows, parse = 0, _Parser()
-        for lines in self._lines(part):
-            for run in runs.of(lines, parse, rows):
+        rows, line, parse = 0, 0, _Parser()
+        for raw in self._lines(part):
+            lines = list(filter(bytes.strip, raw))
+            for run in in_runs(lines, parse, rows) if lines else ():
                 if run.batch is None:
-                    self.reject(part, run.first, *self._why(lines[run.first - rows]))
+                    index = run.first - rows
+                    number = line + _place_of(raw, index)
+                    place = f"line {number + self._lines_before(part)}"
+                    self.reject(run.first, BadRow(place, *self._why(lines[index])))
                 else:
                     yield from self._in_slices(run.batch)
-            rows += len(lines)
+            rows, line = rows + len(lines), line + len(raw)
         if not rows and part == WHOLE:
             raise no_row(self.path)
 
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
         lines = (line for some in self._lines(WHOLE) for line in some)
-        first = list(islice(lines, rows))
+        first = list(islice(filter(bytes.strip, lines), rows))
         formats.write_packed(path, b"".join(line + b"\n" for line in first))
 
     def count_rows(self, enough: int) -> int:
         """See `Source`: counts lines."""
         rows = 0
         for lines in self._lines(WHOLE):
-            rows += len(lines)
+            rows += _count(lines)
             if rows >= enough:
                 return enough
         return rows
@@ -104,11 +108,20 @@ class JsonSource(OpenSource):
         return f"line {number}"
 
     def rows_of(self, part: Part) -> int:
-        """See `Source`: counts lines."""
-        return sum(map(len, self._lines(part)))
+        """See `Source`: counts lines; reads them if some may be malformed."""
+        if self.malformed is not None:
+            return super().rows_of(part)
+        return sum(map(_count, self._lines(part)))
+
+    def _lines_before(self, part: Part) -> int:
+        """The number of lines before those of a part."""
+        if not part.start:
+            return 0
+        with formats.unpacked_file(self.path) as file:
+            return _count_lines(file, part.start - 1) + 1
 
     def _lines(self, part: Part) -> Iterator[list[bytes]]:
-        """Yields the lines of a part that are not blank, those of some MiB at once."""
+        """Yields the lines of a part, those of some MiB at once."""
         try:
             with formats.unpacked_file(self.path) as file:
                 position = part.start
@@ -129,9 +142,7 @@ class JsonSource(OpenSource):
                         block = block.removeprefix(_BOM)
                     else:
                         position += len(block)
-                    lines = [line for line in block.split(b"\n") if line.strip()]
-                    if lines:
-                        yield lines
+                    yield block.removesuffix(b"\n").split(b"\n")
         except _UNREADABLE as error:
             raise UserError(self._unreadable(error)) from error
 
@@ -167,6 +178,17 @@ def _count_lines(file: IO[bytes], stop: int) -> int:
         stop -= len(block)
         lines += block.count(b"\n")
     return lines
+
+
+def _count(lines: Sequence[bytes]) -> int:
+    """The number of lines that are not blank."""
+    return sum(1 for _ in filter(bytes.strip, lines))
+
+
+def _place_of(lines: Sequence[bytes], index: int) -> int:
+    """The number, from 1, of the line that is not blank with this index."""
+    numbers = (number for number, line in enumerate(lines, 1) if line.strip())
+    return next(islice(numbers, index, None))
 
 
 class _Parser:

@@ -56,9 +56,21 @@ class Reading:
 
     Attributes:
       csv: How CSV files are written.
+      on_bad_row: `fail` or `quarantine`: what happens to a row that cannot be read.
+      max_bad_fraction: The share of rows that may be rejected, 0 to 1.
+      extra_columns: `fail` or `ignore`: what happens to columns that no schema
+        declares, or that not all files have.
     """
 
     csv: CsvFormat = CsvFormat()
+    on_bad_row: str = "fail"
+    max_bad_fraction: float = 0.01
+    extra_columns: str = "fail"
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether rows that cannot be read are set aside."""
+        return self.on_bad_row == "quarantine"
 
     @classmethod
     def from_json(cls, text: str) -> Reading:

@@ -15,6 +15,7 @@ the group `strategos.sources`, for `data.examples: data/*.feather`:
 from __future__ import annotations
 
 import abc
+import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -50,7 +51,6 @@ MAX_ROWS = 32768
 """Rows of a batch at most."""
 
 _WIDE = 512  # columns
-_HEAD_BYTES = 1 << 18
 
 
 def for_columns(size: int, most: int, columns: int) -> int:
@@ -62,6 +62,28 @@ def for_columns(size: int, most: int, columns: int) -> int:
       columns: Number of columns.
     """
     return max(size, min(size * columns // _WIDE, most))
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be read.
+
+    Attributes:
+      place: The place in the file, such as `line 7`.
+      reason: What is wrong.
+      text: The row as the file has it.
+    """
+
+    place: str
+    reason: str
+    text: str
+
+    def problem(self, path: str) -> str:
+        """The error message.
+
+        Args:
+          path: The file.
+        """
+        return f"{path}: {self.place}: {self.reason}"
 
 
 class Source(abc.ABC):
@@ -79,8 +101,12 @@ class Source(abc.ABC):
       suspects: Names of the columns with a number that float32 may not represent;
         None if unknown.
       is_empty: Whether the header says that the file has no rows.
-      malformed: Reason for each row that cannot be read, by index. None (default): such
-        a row is an error. A dict: `batches` may leave out the row and add its reason.
+      malformed: Each row that cannot be read, by its index in the part that is read.
+        None (default): such a row is an error. A dict: `batches` may leave out the row
+        and add it here.
+      ignores_extra: Whether a run leaves out columns that no schema declares, or that
+        not all files have.
+      tolerant: Whether a run sets rows aside that cannot be read.
     """
 
     cut_by_scan: ClassVar[bool] = False
@@ -92,7 +118,9 @@ class Source(abc.ABC):
     lists: frozenset[str] = frozenset()
     suspects: frozenset[str] | None = None
     is_empty: bool = False
-    malformed: dict[int, str] | None = None
+    malformed: dict[int, BadRow] | None = None
+    tolerant: bool = False
+    ignores_extra: bool = False
 
     @abc.abstractmethod
     def __init__(self, path: str):
@@ -286,6 +314,33 @@ class Source(abc.ABC):
         """
         return f"row {row + 1}"
 
+    def fresh(self) -> Source:
+        """This source for one read: if tolerant, a copy with its own `malformed`."""
+        if not self.tolerant:
+            return self
+        mine = copy.copy(self)
+        mine.malformed = {}
+        return mine
+
+    def place_of(self, part: Part, row: int) -> str:
+        """The place of a row that `batches` has yielded, for an error message.
+
+        Args:
+          part: Part of the file that contains the row.
+          row: Index of the row among those that were yielded.
+        """
+        return self.where(part, self.index_of(row))
+
+    def index_of(self, row: int) -> int:
+        """The index in its part of a row that `batches` has yielded.
+
+        Args:
+          row: Index of the row among those that were yielded.
+        """
+        for each in sorted(self.malformed or ()):
+            row += each <= row
+        return row
+
     def _type_of(self, name: str, data_type: pa.DataType) -> pa.DataType:
         from strategos.components.data_files.values import features
 
@@ -298,91 +353,6 @@ class Source(abc.ABC):
                 f"a tf.Example cannot hold. Expected numbers, text, bytes, times or "
                 f"lists of these; flatten the column or take it out."
             ) from error
-
-
-class OpenSource(Source):
-    """One file of rows that may lack columns: all names are known once it was read.
-
-    `names` and `types` are those of the first rows. Of the others `inspect` learns, and
-    `batches` yields rows with the columns that they have.
-    """
-
-    open_ended: ClassVar[bool] = True
-
-    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
-        """See `Source`; reads all of the part, and adds profiles of other columns."""
-        rows = 0
-        for batch in self.batches(part):
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                if name:
-                    self._type_of(name, column.type)
-                    profiles[name].see_column(column, self, part, rows)
-                    # At once, because such rows are parsed one by one.
-                    profiles[name].check_unmixed(name)
-            rows += batch.num_rows
-        return rows
-
-    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Source`: `inspect` reads all values."""
-        return iter(())
-
-    def select(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Source`; yields all columns: the others are read with them."""
-        return self.batches(part)
-
-    def every_name(self) -> tuple[str, ...]:
-        """Reads all rows for the names of their columns.
-
-        Raises:
-          UserError: The file is malformed.
-        """
-        names = dict.fromkeys(self.names)
-        for batch in self.batches():
-            names |= dict.fromkeys(filter(None, batch.schema.names))
-        return tuple(names)
-
-    def reject(self, part: Part, row: int, reason: str, text: str) -> None:
-        """Notes a malformed row, or raises its error.
-
-        Args:
-          part: The part that the row is in.
-          row: Index of the row in the part.
-          reason: What is wrong, without a subject.
-          text: The row as the file has it.
-
-        Raises:
-          UserError: Malformed rows are errors, see `malformed`.
-        """
-        place = f"{self.path}: {self.where(part, row)}"
-        problem = f"{place}: {reason}. Received: {text[:100]}"
-        if self.malformed is None:
-            raise UserError(problem)
-        self.malformed[row] = problem
-
-    def _see_head(self) -> None:
-        """Takes `names`, `types` and `lists` from the first rows."""
-
-        from strategos.components.data_files.values.arrow_types import is_list
-
-        self.malformed = {}
-        batch = next(self.batches(Part(0, _HEAD_BYTES)), None)
-        if batch is None:
-            problems = iter(self.malformed.values())
-            raise UserError(next(problems, None) or no_row(self.path).headline)
-        self.malformed = None
-        columns = zip(batch.schema.names, batch.columns, strict=True)
-        named = {name: column for name, column in columns if name}
-        if not named:
-            raise UserError(f"{self.path}: has no column in its first rows")
-        check_names(self.path, list(named))
-        self.names = tuple(named)
-        types = {name: self._type_of(name, each.type) for name, each in named.items()}
-        self.types: Mapping[str, pa.DataType] = types
-        self.lists = frozenset(name for name, type_ in types.items() if is_list(type_))
-
-    def _in_slices(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for start in range(0, batch.num_rows, MAX_ROWS):
-            yield batch.slice(start, MAX_ROWS)
 
 
 def chosen(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

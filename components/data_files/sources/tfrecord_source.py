@@ -7,14 +7,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources import runs
 from strategos.components.data_files.sources.source import (
     MAX_ROWS,
     WHOLE,
-    OpenSource,
+    BadRow,
     Part,
     no_row,
 )
+from strategos.components.data_files.sources.undeclared import OpenSource, in_runs
 from strategos.components.errors import UserError
 
 if TYPE_CHECKING:
@@ -50,10 +50,12 @@ class TfrecordSource(OpenSource):
         """See `Source`."""
         rows = 0
         for records in self._records():
-            for run in runs.of(records, _parse, rows):
+            for run in in_runs(records, _parse, rows):
                 if run.batch is None:
                     record = records[run.first - rows]
-                    self.reject(part, run.first, _why(record), repr(record[:100]))
+                    place = f"record {run.first + 1}"
+                    bad = BadRow(place, _why(record), repr(record[:100]))
+                    self.reject(run.first, bad)
                 else:
                     yield from self._in_slices(run.batch)
             rows += len(records)

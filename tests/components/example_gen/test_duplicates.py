@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from strategos.components import events
 from strategos.components.data_files import duplicates
-from strategos.components.data_files.duplicates import RowHashes, Shared
+from strategos.components.data_files.findings.duplicates import RowHashes, Shared
 
 SPLITS = ("train", "validation", "eval")
 

@@ -204,6 +204,7 @@ def test_the_lines_of_many_bad_rows_are_found_in_one_pass(tmp_path, monkeypatch)
     source.malformed = {}
     assert sum(batch.num_rows for batch in source.batches()) == 100
     assert list(source.malformed) == [n for n in range(300) if n % 3]
-    for row, problem in source.malformed.items():
+    for row, bad in source.malformed.items():
+        problem = bad.problem(str(path))
         assert f"rows.csv: line {row + 2}: expected 2 fields" in problem
     assert len(passes) == 1
