@@ -289,7 +289,7 @@ def compile_as(model: Any, settings: Settings) -> None:
 
 
 def gradients(model: Any, batch: tuple[Any, ...], weight: tf.Tensor) -> list[Any]:
-    """As `compiled.gradients_of`, for a Keras 3 model on one replica."""
+    """As `compiled.gradients_of`, for a Keras 3 model."""
     found, measure = gradients_alone(model, batch, weight)
     measure()
     return found
@@ -301,7 +301,7 @@ def gradients_alone(
     """The gradients of some rows, before their loss and metrics are counted.
 
     Args:
-      model: A compiled Keras 3 model on one replica.
+      model: A compiled Keras 3 model.
       batch: The rows: features, label, and perhaps weights.
       weight: Factor of the loss that is minimized; float32 scalar.
 
@@ -320,7 +320,10 @@ def gradients_alone(
     found = tape.gradient(scaled, model.trainable_weights)
 
     def measure() -> dict[str, Any]:
-        model._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
+        # Keras has divided the loss by the replicas.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        mean = loss * tf.cast(replicas, loss.dtype)
+        model._loss_tracker.update_state(mean, sample_weight=tf.shape(labels)[0])
         return model.compute_metrics(**given, y_pred=outputs)
 
     return found, measure

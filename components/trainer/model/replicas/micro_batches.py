@@ -43,7 +43,7 @@ def accumulate(model: tf.keras.Model, context: TrainingContext, parts: int) -> N
     """
     of_replica = -(-context.global_batch_size // context.replicas)
     check_parts(context.global_batch_size, context.replicas, parts)
-    if reason := _obstacle(model, context.replicas):
+    if reason := _obstacle(model):
         raise _rejected(*reason)
     size = -(-of_replica // parts)
     model.train_step = functools.partial(_step, model, context, size)
@@ -68,11 +68,9 @@ def _rejected(why: str, remedy: str) -> UserError:
     return UserError(why, key=_KEY, remedy=remedy)
 
 
-def _obstacle(model: tf.keras.Model, replicas: int) -> tuple[str, str] | None:
+def _obstacle(model: tf.keras.Model) -> tuple[str, str] | None:
     """Why a model cannot train in parts, and a remedy; None if it can."""
     remove = "Remove the setting, and choose a smaller `batch_size`."
-    if keras3.is_model(model) and replicas > 1:
-        return "the model is one of Keras 3, on several replicas", remove
     for name in _OWN:
         if keras3.is_overridden(model, name):
             return f"the model has a `{name}` of its own", remove

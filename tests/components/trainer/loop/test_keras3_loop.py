@@ -30,10 +30,11 @@ import signal
 import keras
 
 class Tower(keras.layers.Layer):
-    def __init__(self):
+    def __init__(self, by_rows):
         super().__init__()
         dense = keras.layers.Dense(16, use_bias=False, kernel_regularizer="l2")
-        averages = keras.layers.BatchNormalization(synchronized=True)
+        averages = (keras.layers.LayerNormalization() if by_rows
+                    else keras.layers.BatchNormalization(synchronized=True))
         self.blocks = {"one": [dense, averages]}
     def call(self, x, training=None):
         for layer in self.blocks["one"]:
@@ -46,7 +47,8 @@ def build_model(context):
     vectors = context.embedding("carrier", 3, keras=keras)(inputs["carrier"])
     parts = [keras.layers.Flatten()(vectors), inputs["distance"],
              keras.layers.Rescaling(1 / 24)(inputs["hour"])]
-    hidden = Tower()(keras.layers.Concatenate()(parts))
+    by_rows = context.hyperparameters.get("by_rows")
+    hidden = Tower(by_rows)(keras.layers.Concatenate()(parts))
     hidden = context.dropout(0.2, seed=1, keras=keras)(hidden)
     rate = context.hyperparameters.get("dropout")
     if rate:
@@ -146,6 +148,23 @@ def test_two_replicas_killed_and_resumed_train_as_one_device_undisturbed(
     theirs = _weights(its_spec)
     for variable, value in _weights(spec).items():
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("mirrored", 4), pytest.param(GANG, 3, marks=pytest.mark.long)],
+)
+def test_batches_computed_in_parts_train_as_whole_ones_on_one_device(run, name, parts):
+    settings = {"callbacks": {}}
+    whole, its_spec = run(ONE, settings, epochs=2, by_rows=True)
+    settings["accumulate_steps"] = parts
+    facts, spec = run(TWO[name], settings, epochs=2, by_rows=True)
+    assert facts["steps"] == whole["steps"]
+    for metric, values in whole["history"].items():
+        np.testing.assert_allclose(facts["history"][metric], values, atol=1e-6)
+    theirs = _weights(its_spec)
+    for variable, value in _weights(spec).items():
+        np.testing.assert_allclose(value, theirs[variable], atol=5e-6)
 
 
 @pytest.mark.long

@@ -64,14 +64,12 @@ def test_batch_normalization_is_rejected_unless_it_is_frozen():
     _accumulate(_model(layer=frozen))
 
 
-def test_keras_3_accumulates_by_one_setting_and_on_one_device():
+def test_keras_3_accumulates_by_one_setting():
     import keras
 
     optimizer = keras.optimizers.SGD(gradient_accumulation_steps=2)
     with pytest.raises(UserError, match="gradient_accumulation_steps`, too"):
         _accumulate(_model(keras.Model, optimizer=optimizer, keras=keras))
-    with pytest.raises(UserError, match="of Keras 3, on several replicas"):
-        _accumulate(_model(keras.Model, keras=keras), replicas=2)
 
 
 def test_a_part_has_a_row_at_least():
