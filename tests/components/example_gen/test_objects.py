@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import random
+import shutil
 import socket
 import time
+from collections import Counter
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
+import pyarrow.orc as po
 import pyarrow.parquet as pq
 import pytest
 
@@ -168,6 +173,35 @@ def test_parquet_is_read_by_row_group(tmp_path, upload, run):
     pq.write_table(table, write(tmp_path, "a.parquet"), row_group_size=7_000)
     there, here = run(f"{upload(tmp_path)}/*.parquet"), run(f"{tmp_path}/*.parquet")
     assert files_of(there) == files_of(here)
+
+
+def test_each_format_is_read_as_here(tmp_path, upload, run, monkeypatch):
+    rows = [{"x": n, "s": f"ü{n}" if n % 3 else None, "y": n % 2} for n in range(200)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    monkeypatch.setattr(shards, "_LEAST_BYTES", 1_000)  # files are cut
+    write(tmp_path, "a.jsonl", lines)
+    text = "x,s,y\n" + "".join(f"{r['x']},{r['s'] or ''},{r['y']}\n" for r in rows)
+    write(tmp_path, "a.csv.bz2", bz2.compress(text.encode()))
+    for name, content in (("b.json.zst", lines), ("b.csv.zst", text)):
+        with pa.CompressedOutputStream(str(tmp_path / name), "zstd") as file:
+            file.write(content.encode())
+    po.write_table(pa.Table.from_pylist(rows), str(tmp_path / "a.orc"))
+    fields = [{"name": "x", "type": "long"}, {"name": "s", "type": ["null", "string"]}]
+    fields.append({"name": "y", "type": "long"})
+    with open(tmp_path / "a.avro", "wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "R", "fields": fields}, rows)
+    written = run(tmp_path / "a.jsonl")
+    for split in ("train", "eval"):
+        files = Path(written.artifact.uri, f"Split-{split}").glob("*.gz")
+        for number, file in enumerate(files):
+            shutil.copy(file, tmp_path / f"{split}{number}.tfrecord.gz")
+    there, here = run(f"{upload(tmp_path)}/*"), run(f"{tmp_path}/*")
+    assert files_of(there) == files_of(here)
+    once, found = (
+        Counter(str(sorted(row.items())) for row in each.features())
+        for each in (written, here)
+    )
+    assert found == {row: 7 for row in once}
 
 
 def files_of(examples):
