@@ -181,30 +181,39 @@ def _checked(
             f"knows {answer.shape[1]} classes, but label `{question.label}` is "
             f"{label.max():g} in the eval split (classes count from 0)."
         )
-    if task != "regression":
-        _check_probabilities(answer, question, model)
+    return answer if task == "regression" else _probabilities(answer, question, model)
+
+
+def _probabilities(answer: np.ndarray, question: Question, model: Model) -> np.ndarray:
+    """The answers as probabilities: those of logits by sigmoid or softmax.
+
+    What the Trainer has recorded of each model comes before `evaluator.from_logits`, as
+    the model in production may differ from the candidate; false overrules a record.
+    """
+    task, declared = question.task, question.from_logits
+    if declared is not False and (
+        model.from_logits or (declared and model.from_logits is None)
+    ):
+        return _sigmoid(answer) if task == "binary" else _softmax(answer)
+    known = answer[~np.isnan(answer)]
+    if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):
+        layer = "softmax" if task == "multi_class" else "sigmoid"
+        raise model.error(
+            f"predicts numbers from {known.min():.4g} to {known.max():.4g}; task "
+            f"{task} needs probabilities. End the model, or its `{SERVE}`, with a "
+            f"{layer}; if the numbers are logits, set `evaluator.from_logits: true`."
+        )
     return answer
 
 
-def _check_probabilities(answer: np.ndarray, question: Question, model: Model) -> None:
-    task = question.task
-    layer = "softmax" if task == "multi_class" else "sigmoid"
-    remedy = f"End the model, or its `{SERVE}`, with a {layer}"
-    declared = question.from_logits
-    if model.from_logits if declared is None else declared:
-        why = "its compiled loss has from_logits=True"
-        if declared:
-            why = "evaluator.from_logits is true"
-        raise model.error(
-            f"predicts logits ({why}); task {task} needs probabilities. {remedy}, and "
-            f"take from_logits=True from its loss."
-        )
-    known = answer[~np.isnan(answer)]
-    if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):
-        raise model.error(
-            f"predicts numbers from {known.min():.4g} to {known.max():.4g}; task "
-            f"{task} needs probabilities. {remedy}."
-        )
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(logits))  # never overflows
+    return np.where(logits >= 0, 1.0, small) / (1.0 + small)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
 
 
 def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:

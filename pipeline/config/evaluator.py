@@ -95,9 +95,10 @@ class Evaluator(Section):
     )
     from_logits: bool | None = Field(
         None,
-        description="Whether the model predicts logits, which are rejected: metrics "
-        "need probabilities. By default the compiled loss says so; without one (a loop "
-        "of your own, a stock `run_fn`), predictions outside of 0 to 1 do.",
+        description="Whether the model predicts logits, of which the Evaluator makes "
+        "probabilities by sigmoid or softmax. By default, the compiled loss says so; "
+        "without one (a loop of your own, a stock `run_fn`), predictions are taken for "
+        "probabilities, and numbers outside of 0 to 1 are rejected.",
     )
 
     @field_validator("metrics")

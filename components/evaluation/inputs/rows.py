@@ -39,8 +39,8 @@ class Question:
       types: Dtype by raw feature, of `slices`, and of the label and the weight if they
         are raw: others are read after the candidate's own preprocessing.
       weight: The feature that weights the rows; "" for none.
-      from_logits: Whether predictions are logits (`evaluator.from_logits`); None: as
-        recorded in each model.
+      from_logits: Whether predictions are logits (`evaluator.from_logits`) of which
+        probabilities are made; None: as recorded in each model.
     """
 
     task: str

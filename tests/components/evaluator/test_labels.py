@@ -151,25 +151,39 @@ def described(model, from_logits):
 
 
 @pytest.mark.parametrize(
-    ("recorded", "asked", "refused"),
+    ("recorded", "asked", "is_logits"),
     [
-        (True, None, "predicts logits \\(its compiled loss has from_logits=True\\)"),
-        (None, True, "predicts logits \\(evaluator.from_logits is true\\)"),
-        (True, False, ""),
-        (False, None, ""),
-        (None, None, ""),
+        (True, None, True),
+        (None, True, True),
+        (True, False, False),
+        (False, None, False),
+        (False, True, False),  # what the Trainer has recorded is known
+        (None, None, False),
     ],
 )
-def test_logits_within_0_and_1_are_refused_by_what_is_known(
-    workload, tmp_path, linear, evaluate, recorded, asked, refused
+def test_logits_become_probabilities_by_what_is_known(
+    workload, tmp_path, linear, evaluate, recorded, asked, is_logits
 ):
     within = linear([[0.01], [0.01]], lambda x: x + 0.5).save(tmp_path / "model")
-    section = {"model": described(within, recorded), "from_logits": asked}
-    if not refused:
-        assert evaluate(workload, tmp_path, **section)[0]["blessed"]
-        return
-    with pytest.raises(UserError, match=refused):
-        evaluate(workload, tmp_path, **section)
+    model = described(within, recorded)
+    sigmoid = linear([[0.01], [0.01]], lambda x: tf.sigmoid(x + 0.5))
+    plain = {False: described(within, False), True: ""}[is_logits]
+    plain = plain or described(sigmoid.save(tmp_path / "sigmoid"), False)
+    expected, *_ = evaluate(workload, tmp_path / "plain", model=plain)
+    described(model, recorded)
+    found, *_ = evaluate(workload, tmp_path, model=model, from_logits=asked)
+    assert found["overall"] == pytest.approx(expected["overall"], rel=1e-5)
+
+
+def test_logits_of_classes_become_probabilities(workload, tmp_path, linear, evaluate):
+    weights = [[9.0, 0.0, -400.0], [0.0, 800.0, 0.0]]
+    logits = described(linear(weights, tf.identity).save(tmp_path / "logits"), True)
+    plain = linear(weights, tf.nn.softmax).save(tmp_path / "softmax")
+    found, expected = (
+        evaluate(workload, tmp_path / name, "multi_class", model=model)[0]["overall"]
+        for name, model in (("one", logits), ("other", plain))
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_range_of_logits_is_that_of_the_answers(

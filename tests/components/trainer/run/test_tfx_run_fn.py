@@ -112,7 +112,7 @@ def test_infra_validation_takes_it(trained, penguins):
     assert answer == {"answers": 3, "outputs": ["outputs"]}
 
 
-def test_the_evaluator_rejects_its_logits_with_the_remedy(trained, penguins):
+def test_the_evaluator_takes_its_logits_and_the_label_it_makes(trained, penguins):
     import tensorflow as tf
 
     from strategos.components.evaluation.inputs.models import Location
@@ -121,10 +121,19 @@ def test_the_evaluator_rejects_its_logits_with_the_remedy(trained, penguins):
 
     model = Location("it", "candidate", f"{trained[0].model_dir}/Format-Serving")
     types = {"species": tf.int64}
-    asked = Question("multi_class", ("accuracy",), "species", (), types)
-    message = "needs probabilities. End the model, or its `serving_default`, with a sof"
+    metrics = ("accuracy", "log_loss")
+    asked = Question("multi_class", metrics, "species", (), types)
+    message = "needs probabilities.*if the numbers are logits, set `evaluator.from_log"
     with pytest.raises(UserError, match=message):
         Scorer(asked, (model,))(penguins.raw("eval"))
+    measured = []
+    for label, known in (("species", types), ("species_xf", {})):
+        asked = Question("multi_class", metrics, label, (), known, from_logits=True)
+        sums = Scorer(asked, (model,))(penguins.raw("eval")).sums
+        measured.append(sums.metrics("it")[0].metrics)
+    assert measured[0] == measured[1]
+    assert measured[0]["accuracy"] > 0.8
+    assert measured[0]["log_loss"] < 0.6
 
 
 def test_the_pushed_model_answers_plain_rows(trained):
