@@ -136,7 +136,7 @@ def import_problems(path: Path, body: Sequence[ast.stmt]) -> Iterator[tuple[str,
             if isinstance(node, ast.ImportFrom):
                 named = [node.module or ""]
             for root in dict.fromkeys(each.partition(".")[0] for each in named):
-                if not _exists(root, path.parent):
+                if not any(_exists(root, each) for each in _folders(path)):
                     yield _not_installed(path, node.lineno, root)
 
 
@@ -147,6 +147,14 @@ def _names(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
             value = getattr(node, "value", None)
             if isinstance(value, ast.Name) and value.id == "sys":
                 yield node
+
+
+def _folders(path: Path) -> tuple[Path, Path]:
+    """The folder of a module, and the folder of the outermost package around it."""
+    outer = path.parent
+    while (outer / "__init__.py").is_file():
+        outer = outer.parent
+    return path.parent, outer
 
 
 def _exists(root: str, folder: Path) -> bool:
