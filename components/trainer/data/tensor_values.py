@@ -84,7 +84,8 @@ def not_finite(batches: Iterable[Any], steps: range, label: str) -> str:
     """Names the features of the first batch with a value that is NaN or infinite.
 
     Args:
-      batches: Batches of (features, label, …) from the first of the steps on.
+      batches: Batches of (features, label), perhaps with weights, from the first of
+        the steps on.
       steps: Numbers of the steps.
       label: Name of the label.
 
@@ -92,8 +93,9 @@ def not_finite(batches: Iterable[Any], steps: range, label: str) -> str:
       A sentence, e.g. "In the rows of step 3, `distance` has 2 values that are NaN or
       infinite (rows 4 and 7 of the batch)."; without such a value it says so.
     """
-    for step, (features, labels, *_) in zip(steps, batches, strict=False):
-        named = [*sorted(features.items()), (f"{label}", labels)]
+    for step, (features, labels, *weights) in zip(steps, batches, strict=False):
+        named = [*sorted(features.items()), (label, labels)]
+        named += [("weight", each) for each in weights]
         summaries = [summary(f"`{name}`", x) for name, x in named]
         if found := [_counted(each) for each in summaries if each.not_finite]:
             return f"In the rows of step {step:,}, {listed(found)}."

@@ -230,10 +230,14 @@ class Keeper(TensorCallback):
         """
         try:
             yield
-        except BaseException:
-            # The first error counts.
-            with contextlib.suppress(OSError, tf.errors.OpError):
+        except BaseException as first:
+            try:
                 self._store.finish()
+            except (UserError, OSError, tf.errors.OpError) as error:
+                stopped = isinstance(first, preemption.Preempted)
+                if stopped and isinstance(error, UserError):
+                    raise  # no space: else nobody reads of it
+                logging.error("the last checkpoint was not written: %s", error)
             raise
         self._store.finish()
 

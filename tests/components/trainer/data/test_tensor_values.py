@@ -21,6 +21,8 @@ def test_features_of_any_kind_and_the_label_are_named_with_their_rows():
         "the batch), `s` has 1 value that is NaN or infinite (row 3 of the batch) and "
         "`tips` has 2 values that are NaN or infinite (rows 1 and 3 of the batch)."
     )
+    weighted = [(FINE, tf.ones([3, 1]), tf.constant([1.0, np.inf, 1.0]))]
+    assert "`weight` has 1 value" in not_finite(weighted, range(1, 2), "tips")
     assert not_finite(batches, range(7, 8), "tips") == (
         "All features and labels of step 7 are finite."
     )

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang.agreement import Agreement
+from strategos.components.trainer.gang.preemption import Preempted
 from strategos.components.trainer.loop.callbacks import BestWeights, Hooks
 from strategos.components.trainer.loop.checkpoint.cadence import Cadence
 from strategos.components.trainer.loop.checkpoint.checkpoints import (
@@ -219,6 +220,12 @@ def test_a_full_disk_is_reported_and_the_earlier_checkpoint_stays(small_disk):
             store.raise_failure()
     with pytest.raises(UserError, match=message):
         _save(store, 2, _model(units=10_000))
+    alone = Agreement(tf.distribute.get_strategy(), 1)
+    keeper = Keeper(store, Cadence(steps=1), alone, Position(5), [])
+    for first, raised in ((ValueError, ValueError), (Preempted, UserError)):
+        with pytest.raises(raised), keeper.writing():
+            _save(store, 2, _model(units=10_000), waits=False)
+            raise first
     assert store.steps() == [1]
     assert [path.name for path in Path(small_disk, "kept").iterdir()] == [
         "step-0000000001"
