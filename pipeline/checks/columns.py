@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from strategos.components.data_files import sources
 from strategos.components.data_files.sources.undeclared import OpenSource
 from strategos.components.errors import UserError
+from strategos.components.evaluation import weighting
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.problems import shown
@@ -54,6 +55,15 @@ def column_problems(
                 "data.examples",
                 f"{shown(path)} has a header but no row",
                 remedy="Remove the file, or put the data there.",
+            )
+    if config.weight and config.evaluator:
+        metrics, task = config.evaluator.metrics, config.evaluator.task
+        for name in weighting.unweighted(metrics, task):
+            yield config.problem(
+                "evaluator.metrics",
+                f"`{name}` counts rows of any `weight` alike",
+                remedy="Let its `sums` add up by `batch.total`, which multiplies by "
+                "the weights, or use `batch.weight`; or remove the metric.",
             )
     if config.label in config.data.split.keys:
         yield config.problem(

@@ -9,6 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
+from strategos.components.evaluation import weighting
 from strategos.components.evaluation.metrics import METRICS
 from strategos.components.evaluation.sums import SliceMembership, Sums
 from strategos.components.evaluator.tfma import eval_config
@@ -32,11 +33,39 @@ class Worst(Metric):
         return sums
 """
 POINTS = "[strategos.metrics]\nworst = worst:Worst\n"
+COUNTING = """
+import numpy as np
+from strategos.components.evaluation.metrics import Batch, Metric
+
+class Far(Metric):
+    description, tasks, direction = "share of large errors", ("regression",), "lower"
+
+    def total(self, batch, values):
+        return np.bincount(batch.code, values, batch.slices)
+
+    def sums(self, batch: Batch) -> np.ndarray:
+        far = (np.abs(batch.prediction - batch.label) > 0.3).astype(float)
+        return np.stack([self.total(batch, far), self.total(batch, np.ones_like(far))])
+
+    def finish(self, sums):
+        return sums[0] / sums[1]
+
+class Weighed(Far):
+    def total(self, batch, values):
+        return batch.total(values)
+"""
+TWO = "[strategos.metrics]\nfar = far:Far\nweighed = far:Weighed\n"
 
 
 @pytest.fixture(autouse=True)
 def worst(install):
     install("worst", SOURCE, POINTS)
+
+
+def test_a_metric_that_counts_rows_of_any_weight_alike_is_found(install):
+    install("far", COUNTING, TWO)
+    asked = ["worst", "mae", "far", "weighed"]
+    assert weighting.unweighted(asked, "regression") == ["far"]
 
 
 def test_a_metric_may_merge_in_its_own_way():
