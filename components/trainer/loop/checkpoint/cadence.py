@@ -22,8 +22,8 @@ class Experience:
     Attributes:
       seconds: Seconds of all attempts, each up to its last checkpoint.
       interruptions: Attempts that ended early.
-      save_seconds: Seconds until a checkpoint was in its place, or until the steps went
-        on if that was later; at first an assumption.
+      save_seconds: Seconds in which a checkpoint's files were written, or for which it
+        stopped the steps if that took longer; at first an assumption.
     """
 
     seconds: float = 0.0

@@ -89,7 +89,8 @@ class Checkpoints:
       is_chief: Whether this process writes.
 
     Attributes:
-      seconds: Seconds in which the last checkpoint was written; 0 before the first.
+      seconds: Seconds in which the last checkpoint's files were written, without their
+        upload; 0 before the first.
     """
 
     def __init__(self, folder: str, *, keep: int, is_chief: bool):
@@ -152,11 +153,11 @@ class Checkpoints:
             self.finish()
 
     def _write(self, step: int, content: _Content) -> None:
-        begun = time.monotonic()
         with self._written_to(step) as path:
+            begun = time.monotonic()
             content.write(path)
+            self.seconds = time.monotonic() - begun
         self._remove_others()
-        self.seconds = time.monotonic() - begun
 
     def _remove_others(self) -> None:
         """Removes all but the newest complete checkpoints."""
