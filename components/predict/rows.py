@@ -271,15 +271,13 @@ class Asked:
 def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
     """Yields the rows of a file."""
     from strategos.components.data_files.sources.source import WHOLE, BadRow
-    from strategos.components.data_files.sources.undeclared import OpenSource
 
     source, first, index = _source(path, columns.reading), 0, 0
     columns = dataclasses.replace(columns, decimal=columns.reading.csv.decimal)
-    names = source.every_name() if isinstance(source, OpenSource) else source.names
-    extra = columns.check_names(path, names)
     malformed: dict[int, BadRow] = {}
     if mark:
         source.malformed = malformed
+    extra = columns.check_names(path, source.every_name())
 
     def where(row: int) -> str:
         return f"{path}: {source.place_of(WHOLE, first + row)}"

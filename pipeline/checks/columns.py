@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from strategos.components.data_files import sources
-from strategos.components.data_files.sources.undeclared import OpenSource
 from strategos.components.errors import UserError
 from strategos.components.evaluation import weighting
 from strategos.components.user_code import modules
@@ -42,8 +41,8 @@ def column_problems(
             source = _first_with_rows(files, config.data.reading)
             path, rows = source.path, source.count_rows(1)
             names = source.names
-            if isinstance(source, OpenSource) and not _all_known(named, names):
-                names = source.every_name()
+            if not _all_known(named, names):
+                names = source.fresh().every_name()
         except UserError as error:
             yield config.located(error, "data.examples")
             continue
@@ -108,7 +107,7 @@ def _several_labels(config: Config, source: sources.Source) -> Iterator[UserErro
     """Yields a problem if a row among the first has several labels."""
     import pyarrow.compute as pc
 
-    labels = next(source.batches()).column(config.label)
+    labels = next(source.fresh().batches()).column(config.label)
     most = pc.max(pc.list_value_length(labels)).as_py() or 0
     if most > 1:
         yield config.problem(

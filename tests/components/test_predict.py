@@ -251,6 +251,18 @@ def test_rows_are_written_as_those_of_the_training(model, tmp_path):
     assert predict.predict(str(named), texts) == expected
 
 
+def test_a_bad_line_of_json_is_marked_in_its_place(model, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    good = ['{"carrier": "AA", "hour": 3, "temp": 0.5}', '{"carrier": "B", "hour": 4}']
+    rows.write_text("\n".join([good[0], "{oops", good[1], '{"hour": 1, "carrier": 2']))
+    with pytest.raises(BadInputError, match=r"rows.jsonl: line 2: is not a JSON"):
+        predict.predict(model, rows)
+    first, second, third, fourth = predict.predict(model, rows, mark=True)
+    assert (first["predictions"], third["predictions"]) == (5.5, -95)
+    assert "rows.jsonl: line 2: " in second["problem"]
+    assert "rows.jsonl: line 4: " in fourth["problem"]
+
+
 def write_orc(path):
     columns = {"carrier": ["AA", "B"], "hour": [3, 4], "temp": [0.5, None]}
     po.write_table(pa.table(columns), path)

@@ -314,6 +314,14 @@ class Source(abc.ABC):
         """
         return f"row {row + 1}"
 
+    def every_name(self) -> tuple[str, ...]:
+        """The names of all columns; reads all rows if the file declares none.
+
+        Raises:
+          UserError: The file is malformed.
+        """
+        return self.names
+
     def fresh(self) -> Source:
         """This source for one read: if tolerant, a copy with its own `malformed`."""
         if not self.tolerant:

@@ -59,11 +59,7 @@ class OpenSource(Source):
         return self.batches(part)
 
     def every_name(self) -> tuple[str, ...]:
-        """Reads all rows for the names of their columns.
-
-        Raises:
-          UserError: The file is malformed.
-        """
+        """See `Source`."""
         names = dict.fromkeys(self.names)
         for batch in self.batches():
             names |= dict.fromkeys(filter(None, batch.schema.names))
