@@ -175,15 +175,16 @@ pusher: {{to: serving, keep: 3}}
         is_label = column.name == self.label.column.name
         type_ = (column.kind or Kind.BYTES).name
         domain = ' domain: "label"' if is_label and self.label.is_text else ""
-        least = 1 if not column.missing else None
-        presence = (
-            "presence { min_fraction: 1 min_count: 1 }" if least else "presence { }"
-        )
+        # Rows without a label are left out.
+        is_full = is_label or not column.missing
+        presence = "presence { }"
+        if is_full:
+            presence = "presence { min_fraction: 1 min_count: 1 }"
         shape = "value_count { min: 0 max: 1 }"
         if column.is_list:
             length = column.length
             shape = f"shape {{ dim {{ size: {length} }} }}" if length else ""
-        elif least:
+        elif is_full:
             shape = "shape { dim { size: 1 } }"
         return (
             f"feature {{\n  name: {_quoted(column.name)} type: {type_}{domain}\n"
