@@ -141,6 +141,7 @@ def cell(distribution, version, *marks, **settings):
         cell(ONE, 2, pytest.mark.faults, accumulate_steps=3),
         cell(ONE, 3, pytest.mark.faults, accumulate_steps=3),
         cell(TWO, 2, pytest.mark.faults, accumulate_steps=3),
+        cell(TWO, 3, pytest.mark.faults, accumulate_steps=3),
     ],
 )
 def test_weights_and_classes_train_as_plain_keras(
