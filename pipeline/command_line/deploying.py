@@ -1,0 +1,93 @@
+"""Commands for pushed models, and for runs elsewhere."""
+
+from __future__ import annotations
+
+from strategos.pipeline.command_line.arguments import Commands, Parents, age, count
+
+
+def add(commands: Commands, parents: Parents) -> None:
+    """Adds these commands.
+
+    Args:
+      commands: The commands of `strategos`.
+      parents: The options of all commands, and the pipeline with its settings.
+    """
+    predict = commands.add_parser(
+        "predict", parents=parents, help="predict rows with the newest pushed model"
+    )
+    predict.add_argument(
+        "rows",
+        metavar="ROWS.csv",
+        nargs="?",
+        help="CSV with a header, or Parquet, read as for training; -, or none: from "
+        "standard input",
+    )
+    predict.add_argument("--json", action="store_true", help="print JSON lines")
+    predict.add_argument(
+        "--bad-rows",
+        choices=("fail", "mark"),
+        default="fail",
+        help="fail at a row with a wrong or missing value (default), or answer it with "
+        "its problem and go on",
+    )
+    models = commands.add_parser(
+        "models", parents=parents, help="list the pushed versions of the model"
+    )
+    models.add_argument("--json", action="store_true", help="print JSON")
+    canary = commands.add_parser("canary", help="decide on the model on trial")
+    what = canary.add_subparsers(dest="what", required=True, metavar="promote|abort")
+    promote = what.add_parser(
+        "promote", parents=parents, help="judge it on the newest span; make it live"
+    )
+    promote.add_argument(
+        "--unjudged", action="store_true", help="make it live without judging"
+    )
+    what.add_parser("abort", parents=parents, help="withdraw it")
+    clean = commands.add_parser(
+        "clean", parents=parents, help="remove artifacts that nothing needs any more"
+    )
+    clean.add_argument(
+        "--delete", action="store_true", help="remove them; without it, only list them"
+    )
+    clean.add_argument(
+        "--keep",
+        type=count,
+        default=10,
+        metavar="N",
+        help="keep the artifacts of the N newest runs with a model (default 10)",
+    )
+    clean.add_argument(
+        "--older-than",
+        type=age,
+        default="30d",
+        metavar="DURATION",
+        help="keep everything that is younger; 0s for nothing (default 30d)",
+    )
+    clean.add_argument("--json", action="store_true", help="print JSON")
+    rollback = commands.add_parser(
+        "rollback", parents=parents, help="make an earlier pushed version live again"
+    )
+    rollback.add_argument(
+        "version", nargs="?", type=count, metavar="VERSION", help="default: the former"
+    )
+    compile_ = commands.add_parser(
+        "compile", parents=parents, help="write the pipeline for Kubeflow or Vertex"
+    )
+    compile_.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
+    compile_.add_argument(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="default: NAME-kubeflow.yaml or NAME-vertex.json",
+    )
+    image = commands.add_parser(
+        "image", help="build the image that the steps on a cluster run in"
+    )
+    what = image.add_subparsers(dest="what", required=True, metavar="build")
+    build = what.add_parser(
+        "build", parents=parents, help="build it with buildah, podman or docker"
+    )
+    build.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
+    build.add_argument(
+        "--push", action="store_true", help="push it to the registry in its name"
+    )

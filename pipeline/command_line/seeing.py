@@ -1,0 +1,75 @@
+"""Commands that show what was run, and this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from strategos.pipeline.command_line.arguments import READ, Commands, count
+from strategos.pipeline.config import MAIN_FILE
+
+
+def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Adds these commands.
+
+    Args:
+      commands: The commands of `strategos`.
+      shared: The options of all commands.
+    """
+    root = argparse.ArgumentParser(add_help=False)
+    root.add_argument(
+        "--root",
+        metavar="DIR",
+        help=f"the pipeline root (default: of ./{MAIN_FILE}, else the last one used), "
+        "or grpc://HOST:PORT of Kubeflow's ML Metadata",
+    )
+    place = argparse.ArgumentParser(add_help=False, parents=[root])
+    place.add_argument("--json", action="store_true", help="print JSON")
+    runs = commands.add_parser(
+        "runs", parents=[shared, place], help="list past runs and how they ended"
+    )
+    runs.add_argument(
+        "show_or_pipeline",
+        nargs="*",
+        metavar="[show [RUN]] [PIPELINE_YAML]",
+        help="`show` for one run in full (default: the last); the pipeline (default: "
+        f"./{MAIN_FILE}, else that of the last root used)",
+    )
+    runs.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="at most N (default 20)"
+    )
+    runs.add_argument(
+        "--slices",
+        action="store_true",
+        help="all slices and bounds in `show --json`, not 100 of each",
+    )
+    lineage = commands.add_parser(
+        "lineage", parents=[shared, place], help="show what a model was made from"
+    )
+    lineage.add_argument(
+        "model", metavar="MODEL", help="a pushed folder, version, run or artifact id"
+    )
+    lineage.add_argument("pipeline", **READ)
+    tensorboard = commands.add_parser(
+        "tensorboard", parents=[shared, root], help="show the logs of the last runs"
+    )
+    tensorboard.add_argument("pipeline", **READ)
+    tensorboard.add_argument("--run", metavar="RUN", help="only the logs of this run")
+    tensorboard.add_argument(
+        "--port",
+        type=int,
+        help="0 for any free port (default: 6006, or the next free one)",
+    )
+    doctor = commands.add_parser(
+        "doctor", parents=[shared], help="check this machine and suggest fixes"
+    )
+    doctor.add_argument(
+        "pipeline",
+        nargs="?",
+        metavar="PIPELINE_YAML",
+        help="the pipeline whose root and ML Metadata to check "
+        f"(default: ./{MAIN_FILE}, if any)",
+    )
+    engine = commands.add_parser(
+        "engine", parents=[shared], help="download what run.engine.runner=flink needs"
+    )
+    engine.add_argument("what", choices=["setup"], metavar="setup")
