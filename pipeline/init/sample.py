@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
@@ -113,7 +114,7 @@ def _form(path: str, nulls: tuple[str, ...]) -> CsvFormat:
         return CsvFormat()
     try:
         return dataclasses.replace(csv_form.guess(path), nulls=nulls)
-    except (OSError, EOFError, ValueError):
+    except (OSError, EOFError, ValueError, csv.Error):
         return CsvFormat()  # the reader says what is wrong with the file
 
 

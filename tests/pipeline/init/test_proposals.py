@@ -216,6 +216,14 @@ def test_a_file_of_another_program_is_read_as_it_is_written(
     assert Column(rows, "note").counts == {"a, b: ü": ROWS}
 
 
+def test_a_file_that_is_no_table_is_named(tmp_path, capsys):
+    path = tmp_path / "picture.csv"
+    path.write_bytes(np.random.default_rng(6).bytes(5000))
+    assert cli.main(["data", str(path)]) in (1, 2)
+    error = capsys.readouterr().err
+    assert "picture.csv" in error and "This is a bug" not in error
+
+
 def test_a_label_spelled_as_missing_is_none(tmp_path, monkeypatch):
     columns_of(tmp_path, {"x": NUMBERS, "vote": repeated("yes", "no", "NA", "no")})
     monkeypatch.chdir(tmp_path)
