@@ -51,6 +51,7 @@ def test_two_replicas_give_the_loss_curve_of_one_device(digits, one_device, stra
         assert found["evaluation"][metric] == pytest.approx(value, abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_loop_of_ones_own_gives_the_same_curve(digits, one_device):
     overlay = ("--overlay", str(digits.folder / "custom_loop.yaml"))
     found = _trained(digits, SYNCHRONOUS["mirrored"], *overlay)
@@ -60,6 +61,7 @@ def test_a_loop_of_ones_own_gives_the_same_curve(digits, one_device):
         np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_parameter_servers_train_to_the_accuracy_of_one_device(digits, one_device):
     found = _trained(digits, [f"{KEY}.strategy=parameter_server"])
     assert (found["strategy"], found["workers"]) == ("parameter_server", 2)

@@ -51,6 +51,7 @@ def _write_span(tutorial, span, shops):
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.long
 def test_a_warm_start_of_the_tutorial_keeps_what_it_knows_of_each_shop(tutorial):
     spans = ("--set", "data.examples=data/span-{SPAN}/*.csv", "--set")
     spans += ("data.spans=latest", "--set", "trainer.warm_start=latest")

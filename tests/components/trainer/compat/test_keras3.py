@@ -164,7 +164,7 @@ def callbacks(context):
 """
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_layers_in_a_list_and_random_numbers_resume_and_are_exported(
     digits, spec_of, train_only, devices, tmp_path
 ):

@@ -126,6 +126,7 @@ def _served(spec):
     return served.signatures["serving_default"]
 
 
+@pytest.mark.long
 @pytest.mark.cold
 def test_tf_keras_trains_to_the_bits_of_the_package_keras(train, workload, capfd):
     imported = "import tensorflow as tf\nkeras = tf.keras"

@@ -141,7 +141,9 @@ def test_a_model_learns_from_the_words(trained):
     "distribution",
     [
         {"strategy": "mirrored", "devices": 2},
-        {"strategy": "multi_worker_mirrored", "workers": 2},
+        pytest.param(
+            {"strategy": "multi_worker_mirrored", "workers": 2}, marks=pytest.mark.long
+        ),
     ],
 )
 def test_several_replicas_train_as_one_device(
@@ -152,6 +154,7 @@ def test_several_replicas_train_as_one_device(
     assert facts["history"]["loss"] == wanted
 
 
+@pytest.mark.long
 def test_several_replicas_train_as_one_device_on_batches_of_similar_length(
     settings, train_only
 ):
