@@ -149,16 +149,20 @@ CONTENTS = {  # of a data file, and the message
     "web page": (b"<!DOCTYPE html>\n<p>404</p>\n", "is a web page or XML, not CSV"),
     "XML": (b"<?xml version='1.0'?><Error/>", "is a web page or XML, not CSV"),
     "Git LFS": (b"version https://git-lfs.github.com/spec/v1\n", "Run `git lfs pull`"),
-    "JSON": (b'{"late": 1}\n', "is JSON, not CSV. Convert it"),
+    "JSON": (b'{"late": 1}\n', "is JSON, not CSV", "end in .jsonl"),
     "comment": (
         b"# of tool 3\n" + HEADER.encode(),
         "line 1 is a comment, `# of tool 3`",
     ),
     "workbook": (b"PK\x03\x04", "a ZIP archive or an Excel workbook", "export CSV"),
-    "UTF-16": (HEADER.encode("utf-16"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
+    "UTF-16": (HEADER.encode("utf-16"), "is UTF-16 text", "encoding: utf-16"),
     "gzip": (gzip.compress(HEADER.encode()), "Let its name end in .csv.gz"),
     "empty": (b"", "is empty. Expected CSV with a header"),
-    "semicolons": (b"late;tail;carrier\n1;N1;UA\n", "not by ';'", "sep=';'"),
+    "semicolons": (
+        b"late;tail;carrier\n1;N1;UA\n",
+        "not by ';'",
+        "set `data.csv: {delimiter: ",
+    ),
 }
 
 WORDS = {  # after `strategos`, and the message

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategos.components import events
-from strategos.components.data_files import duplicates
+from strategos.components.data_files.findings import duplicates
 from strategos.components.data_files.findings.duplicates import RowHashes, Shared
 
 SPLITS = ("train", "validation", "eval")

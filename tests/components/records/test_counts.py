@@ -83,6 +83,7 @@ def test_a_file_that_is_missing_or_there_twice_is_found_where_it_is_read(
 
 
 def test_training_reads_all_rows_that_were_written(workload, make_spec, tmp_path):
+    from strategos.components.trainer.distribution.environment import ClusterSpec
     from strategos.components.trainer.model import workload as read
     from strategos.components.trainer.run import tfx_run_fn
 
@@ -94,7 +95,7 @@ def test_training_reads_all_rows_that_were_written(workload, make_spec, tmp_path
 
     spec = make_spec(train_rows=999)
     with pytest.raises(UserError, match="Split-train is damaged: read 1,000 .* 999 "):
-        read.training_split(spec, cluster=None, agreement=None)  # both for `shard`
+        read.training_split(spec, ClusterSpec(), agreement=None)  # for `shard: files`
     assert read.split(spec, files(), 300).rows == 300
     for part in (folder, folder.with_name("Columns-eval")):
         for file in list(part.iterdir()):

@@ -175,7 +175,6 @@ def test_a_model_that_is_too_old_is_trained_anew(small):
     assert len(small.serving()) == len(before) + 1
 
 
-@pytest.mark.long
 def test_a_past_span_is_run_as_if_later_ones_had_not_arrived(small):
     strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}")
     planned = retrain(small, "--dry-run", "--spans", "2..3").stdout.splitlines()
