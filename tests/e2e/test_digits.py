@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 LATEST = ("--set", "trainer.warm_start=latest")
 
 
@@ -17,7 +15,6 @@ def test_cnn_reads_handwritten_digits(digits):
     assert set(digits.states().values()) == {"cached"}  # it would start from itself
 
 
-@pytest.mark.long
 def test_training_starts_from_the_newest_pushed_model_where_there_is_one(digits):
     first = digits.last_run()["trainer"]
     another = ("--set", "trainer.seed=2", "--set", "trainer.epochs=1")
@@ -29,7 +26,6 @@ def test_training_starts_from_the_newest_pushed_model_where_there_is_one(digits)
     assert set(digits.states().values()) == {"cached"}
 
 
-@pytest.mark.long
 def test_mlp_with_one_hot_labels_through_beam(digits):
     digits.run(
         *("--runner", "beam", "--set", "trainer.hyperparameters.network=mlp"),
