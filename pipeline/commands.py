@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,36 @@ def run(arguments: argparse.Namespace) -> int:
         take_over=arguments.take_over,
     )
     return report(*api.run_here(request, LiveView))
+
+
+def run_to(
+    node: str,
+    pipeline: str,
+    overlays: Sequence[str] = (),
+    sets: Sequence[str] = (),
+) -> api.RunResult:
+    """Runs a pipeline up to a node, in another process, with its live view.
+
+    Args:
+      node: The last node to run.
+      pipeline: The pipeline's YAML.
+      overlays: YAML files that override it.
+      sets: Settings in the syntax of `--set`.
+
+    Raises:
+      UserError: The run is rejected, or a node fails.
+    """
+    from strategos.pipeline.view.live import LiveView
+
+    def follow(events: str, process: Any) -> int:
+        with LiveView(events):
+            return int(process.wait())
+
+    request = apart.RunRequest(pipeline, overlays, sets, to_node=node)
+    result: api.RunResult = apart.run(request, follow)
+    if isinstance(result.error, UserError):
+        raise result.error
+    return result
 
 
 def report(config: Config, result: orchestration.Result) -> int:

@@ -7,15 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strategos.components import node_ids, worker_process
-from strategos.components.errors import ExitCode, UserError, required
+from strategos.components.errors import ExitCode, required
 from strategos.components.user_code import fingerprint
 from strategos.components.wording import counted
-from strategos.pipeline import api, commands
-from strategos.pipeline.runners import apart
-from strategos.pipeline.view.live import LiveView
+from strategos.pipeline import commands
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -45,7 +43,8 @@ def debug(arguments: argparse.Namespace) -> int:
     preflight.reject(config, config.data.listing())
     found = transformed.last(config)
     if found is None or _changed_since(arguments, config, found):
-        code = _run_to_transform(arguments)
+        settings = arguments.pipeline, arguments.overlay, arguments.set
+        code = commands.run_to(node_ids.TRANSFORM, *settings).exit_code
         if code != ExitCode.DONE:
             return code
         found = required(transformed.last(config))
@@ -80,26 +79,3 @@ def _changed_since(
 
 def _times(files: list[Path]) -> Iterator[float]:
     return (path.stat().st_mtime for path in files if path.exists())
-
-
-def _run_to_transform(arguments: argparse.Namespace) -> int:
-    """Runs what is not cached, in another process; returns the exit code.
-
-    Raises:
-      UserError: The run fails.
-    """
-    request = apart.RunRequest(
-        pipeline=arguments.pipeline,
-        overlays=arguments.overlay,
-        sets=arguments.set,
-        to_node=node_ids.TRANSFORM,
-    )
-    result: api.RunResult = apart.run(request, _follow)
-    if isinstance(result.error, UserError):
-        raise result.error
-    return result.exit_code
-
-
-def _follow(events: str, process: Any) -> int:
-    with LiveView(events):
-        return int(process.wait())

@@ -18,15 +18,13 @@ from strategos.components import node_ids
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, ExitCode, UserError
 from strategos.components.wording import counted, cut
-from strategos.pipeline import api
+from strategos.pipeline import commands
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.types import name_after
 from strategos.pipeline.init import features, first_fit, label, sample
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.workload import Workload
-from strategos.pipeline.runners import apart
 from strategos.pipeline.view import terminal
-from strategos.pipeline.view.live import LiveView
 
 _EXAMPLES = 3  # values of a column that are shown
 
@@ -159,28 +157,19 @@ def _fit(workload: Workload) -> None:
       UserError: A node fails.
     """
     path = str(workload.folder / MAIN_FILE)
-    request = apart.RunRequest(pipeline=path, to_node=node_ids.EVALUATOR)
-    result: api.RunResult = apart.run(request, _follow)
-    if isinstance(result.error, UserError):
-        raise result.error
+    result = commands.run_to(node_ids.EVALUATOR, path)
     summary: dict[str, Any] = result.run.summary or {}
     if not summary:
         raise UserError(f"the first fit ended without an evaluation: {result.run.log}")
     metrics, trivial = result.run.metrics, summary["trivial"]
-    bound, why = first_fit.bound(workload.label, metrics, trivial, summary["examples"])
-    workload.set_bound(bound, why)
-    metric = workload.main_metric
-    print(f"{metric}: {why}; bound {bound}")
-    if not first_fit.passes(bound, metrics[metric]):
+    bound = first_fit.bound(workload.label, metrics, trivial, summary["examples"])
+    workload.set_bound(bound)
+    print(f"{workload.main_metric}: {bound.why}; bound {bound}")
+    if not bound.holds:
         print(
             "note: this fit cannot be told from a model that answers the same for all "
             "rows, so its model is not blessed. More rows or better columns help."
         )
-
-
-def _follow(events: str, process: Any) -> int:
-    with LiveView(events):
-        return int(process.wait())
 
 
 def _facts(column: Column) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -10,10 +11,42 @@ from strategos.pipeline.init.label import Label
 _ERRORS = 2.0  # standard errors: about 95 % of repeated evaluations are within
 
 
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """A limit of the task's main metric.
+
+    Attributes:
+      kind: `at_least` or `at_most`.
+      limit: The limit.
+      value: The fit's own value.
+      interval: Half the width of the value's interval.
+    """
+
+    kind: str
+    limit: float
+    value: float
+    interval: float
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.limit:.3g}"
+
+    @property
+    def why(self) -> str:
+        """The reason, for a comment."""
+        return f"the first fit has {self.value:.3g} ± {self.interval:.2g}"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the fit itself is within the limit."""
+        if self.kind == "at_least":
+            return self.value >= self.limit
+        return self.value <= self.limit
+
+
 def bound(
     label: Label, metrics: Mapping[str, float], trivial: Mapping[str, float], rows: int
-) -> tuple[str, str]:
-    """Limits of the task's main metric, and the reason for a comment.
+) -> Bound:
+    """The bound of the task's main metric.
 
     The bound is the fit's own value less its interval, but never within the interval
     of the trivial model: what is found in noise is not blessed.
@@ -23,16 +56,14 @@ def bound(
       metrics: The fit's metrics on the evaluation split.
       trivial: Those of the trivial model.
       rows: Number of rows of the evaluation split.
-
-    Returns:
-      E.g. `("at_least: 0.81", "the first fit has 0.85 ± 0.04")`.
     """
     if label.task == "regression":
         value = metrics["mae"]
         # Variance of the absolute errors: their mean square less the squared mean.
         error = math.sqrt(max(0.0, metrics["rmse"] ** 2 - value**2) / rows)
-        most = min(value + _ERRORS * error, trivial["mae"] - _ERRORS * error)
-        return f"at_most: {most:.3g}", _why(value, error)
+        interval = _ERRORS * error
+        most = min(value + interval, trivial["mae"] - interval)
+        return Bound("at_most", most, value, interval)
     name = "auc" if label.task == "binary" else "accuracy"
     value, base = metrics[name], 0.5 if name == "auc" else trivial[name]
     if name == "auc":
@@ -44,17 +75,7 @@ def bound(
             math.sqrt(max(each * (1 - each), 1 / rows) / rows) for each in (value, base)
         )
     least = max(value - _ERRORS * error, base + _ERRORS * error_of_base)
-    return f"at_least: {min(least, 1.0):.3f}", _why(value, error)
-
-
-def passes(bound: str, value: float) -> bool:
-    """Whether a value is within the limits that `bound` returned."""
-    kind, limit = bound.split(": ")
-    return value >= float(limit) if kind == "at_least" else value <= float(limit)
-
-
-def _why(value: float, error: float) -> str:
-    return f"the first fit has {value:.3g} ± {_ERRORS * error:.2g}"
+    return Bound("at_least", min(least, 1.0), value, _ERRORS * error)
 
 
 def _error_of_auc(auc: float, positives: float, negatives: float) -> float:

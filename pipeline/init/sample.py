@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from strategos.components.data_files import sources
-from strategos.components.data_files.inference import Profile
+from strategos.components.data_files.columns import check_same
+from strategos.components.data_files.inference import Profiles
 from strategos.components.data_files.listing import Listing
 from strategos.components.data_files.sources import Part, Source
 from strategos.components.data_files.sources.reading import CsvFormat, Reading
@@ -73,21 +74,19 @@ def read(data: str, texts: Sequence[str] = (), nulls: Sequence[str] = ()) -> Sam
     opened = [each for each in every if not each.is_empty]
     if not opened:
         raise no_row(files[0])
-    names = opened[0].names
-    most = min(MOST_ROWS, _MOST_CELLS // len(names))
+    check_same(opened)
+    most = min(MOST_ROWS, _MOST_CELLS // len(opened[0].names))
     parts, is_whole = _chosen(opened, most)
     spelled = Nulls(DEFAULT_NULL_VALUES, decimal=form.decimal)
-    profiles = {name: Profile(spelled) for name in names}
-    rows = 0
-    for source, part in parts:
-        _check_columns(source, names, opened[0].path)
-        rows += source.inspect(part, profiles)
-    kinds = {name: profiles[name].kind for name in names}
-    kinds |= dict.fromkeys(set(texts) & set(names), Kind.BYTES)
+    profiles = Profiles(spelled, opened[0].names)
+    rows = sum(source.inspect(part, profiles) for source, part in parts)
+    kinds = {name: profile.kind for name, profile in profiles.items()}
+    kinds |= dict.fromkeys(kinds.keys() & set(texts), Kind.BYTES)
     of_part = None if is_whole else max(1, most // len(parts))
     table = pa.Table.from_batches(_batches(parts, kinds, spelled, of_part))
-    columns = {name: table.column(name).combine_chunks() for name in names}
-    lists = frozenset().union(*(source.lists for source, _ in parts))
+    columns = {name: table.column(name).combine_chunks() for name in kinds}
+    several = {name for name, profile in profiles.items() if profile.several}
+    lists = frozenset(several.union(*(source.lists for source, _ in parts)))
     is_whole &= table.num_rows == rows
     return Sample(pattern, form, columns, kinds, lists, table.num_rows, is_whole)
 
@@ -138,15 +137,6 @@ def _parts(source: Source) -> list[Part]:
     if source.cut_by_scan and len(parts) > 1:
         return source.cut(parts, [source.scan(part) for part in parts])
     return parts
-
-
-def _check_columns(source: Source, names: Sequence[str], first: str) -> None:
-    lacking = [name for name in names if name not in source.names]
-    if lacking:
-        raise BadInputError(
-            f"{source.path}: has no column `{lacking[0]}`; {first} has it",
-            remedy="Name files that have the same columns.",
-        )
 
 
 def _batches(

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.data_files.sources.reading import CsvFormat
 from strategos.components.data_files.values.kinds import Kind
@@ -15,6 +19,7 @@ from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.init import modules
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.features import Feature
+from strategos.pipeline.init.first_fit import Bound
 from strategos.pipeline.init.label import Label
 from strategos.pipeline.init.sample import Sample
 
@@ -63,17 +68,16 @@ class Workload:
             for name, text in self._files().items():
                 (folder / name).write_text(text, encoding="utf-8")
 
-    def set_bound(self, bound: str, why: str) -> None:
+    def set_bound(self, bound: Bound) -> None:
         """Writes a bound on the task's main metric into the YAML.
 
         Args:
-          bound: Limits, e.g. `at_least: 0.8`.
-          why: The comment beside it.
+          bound: The bound.
 
         Raises:
           OSError: The file cannot be written.
         """
-        commit.write(self.folder / MAIN_FILE, self._settings(bound, why))
+        commit.write(self.folder / MAIN_FILE, self._settings(bound))
 
     @property
     def main_metric(self) -> str:
@@ -90,11 +94,11 @@ class Workload:
             "test_workload.py": _TEST,
         }
 
-    def _settings(self, bound: str = "", why: str = "") -> str:
+    def _settings(self, bound: Bound | None = None) -> str:
         task = self.label.task
         limits = [f"    {_BETTER[task]}: {{better_than: trivial}}"]
         if bound:
-            limits.append(f"    {self.main_metric}: {{{bound}}}  # {why}")
+            limits.append(f"    {self.main_metric}: {{{bound}}}  # {bound.why}")
         fillings = {
             each.column.name: each.filling
             for each in self.features
@@ -152,18 +156,15 @@ pusher: {{to: serving, keep: 3}}
         return [name for name in few if name in used][:_SLICED]
 
     def _schema(self) -> str:
-        parts = [
+        schema = schema_pb2.Schema(feature=map(self._declared, self.columns))
+        if self.label.is_text:
+            domain = schema_pb2.StringDomain(name="label", value=self._spellings())
+            schema.string_domain.append(domain)
+        return (
             "# Types and presence of the columns, as TensorFlow Metadata: a new file "
             "that differs\n# stops the run. "
             f"Written by `{self.origin}`; yours to edit.\n"
-        ]
-        parts += [self._declared(column) for column in self.columns]
-        if self.label.is_text:
-            values = "".join(
-                f"  value: {_quoted(each)}\n" for each in self._spellings()
-            )
-            parts.append(f'string_domain {{\n  name: "label"\n{values}}}\n')
-        return "".join(parts)
+        ) + text_format.MessageToString(schema, as_utf8=True)
 
     def _spellings(self) -> list[str]:
         """All texts of the label: another one in new data is an anomaly."""
@@ -171,26 +172,23 @@ pusher: {{to: serving, keep: 3}}
             return list(self.label.classes)
         return sorted(map(str, self.label.column.counts))
 
-    def _declared(self, column: Column) -> str:
+    def _declared(self, column: Column) -> schema_pb2.Feature:
+        feature = schema_pb2.Feature(name=column.name)
+        feature.type = schema_pb2.FeatureType.Value((column.kind or Kind.BYTES).name)
         is_label = column.name == self.label.column.name
-        type_ = (column.kind or Kind.BYTES).name
-        domain = ' domain: "label"' if is_label and self.label.is_text else ""
+        if is_label and self.label.is_text:
+            feature.domain = "label"
         # Rows without a label are left out.
         is_full = is_label or not column.missing
-        presence = "presence { }"
+        feature.presence.SetInParent()
         if is_full:
-            presence = "presence { min_fraction: 1 min_count: 1 }"
-        shape = "value_count { min: 0 max: 1 }"
-        if column.is_list:
-            length = column.length
-            shape = f"shape {{ dim {{ size: {length} }} }}" if length else ""
-        elif is_full:
-            shape = "shape { dim { size: 1 } }"
-        return (
-            f"feature {{\n  name: {_quoted(column.name)} type: {type_}{domain}\n"
-            f"  {presence} {shape}".rstrip()
-            + "\n}\n"
-        )
+            feature.presence.min_fraction, feature.presence.min_count = 1, 1
+        length = column.length if column.is_list else 1
+        if is_full and length:
+            feature.shape.dim.add(size=length)
+        elif not column.is_list:
+            feature.value_count.max = 1
+        return feature
 
 
 def _written_csv(form: CsvFormat) -> str:
@@ -230,23 +228,9 @@ def test_an_epoch_ends_with_a_model_that_is_judged(tmp_path):
 
 def _text(text: str) -> str:
     """A text as YAML: as it is if that is safe, else quoted."""
-    plain = text.replace("_", "").replace("-", "").replace("/", "").replace(".", "")
-    words = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
-    safe = plain.isalnum() and plain.isascii() and text[0].isalpha()
-    return (
-        text
-        if safe and text.lower() not in words
-        else json.dumps(text, ensure_ascii=False)
-    )
-
-
-def _quoted(text: str) -> str:
-    """A text of a text-format protobuf."""
-    escaped = "".join(
-        f"\\{ord(each):03o}" if ord(each) < 32 or each in '"\\' else each
-        for each in text
-    )
-    return f'"{escaped}"'
+    is_word = re.fullmatch(r"[A-Za-z][\w./-]*", text, re.ASCII)
+    safe = is_word and text.lower() not in ("null", "true", "false")
+    return text if safe else json.dumps(text, ensure_ascii=False)
 
 
 def _lines(lines: Sequence[str]) -> str:

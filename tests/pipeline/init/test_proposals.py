@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strategos.components.data_files.sources import undeclared
 from strategos.components.errors import BadInputError
 from strategos.pipeline import cli
 from strategos.pipeline.config import loading
@@ -262,6 +263,18 @@ def test_a_folder_is_read_whole_if_its_files_have_one_format(tmp_path):
     (tmp_path / "more.csv").write_text("x\n1\n")
     with pytest.raises(BadInputError, match="one format"):
         sample.read(str(tmp_path))
+
+
+def test_a_column_of_later_rows_is_seen(tmp_path):
+    rows = [{"x": each % 7, "text": 30 * "word "} for each in range(4000)]
+    rows[-1] |= {"late": 1.5, "tags": ["a", "b"]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert path.stat().st_size > 2 * undeclared._HEAD_BYTES
+    read = sample.read(str(path))
+    assert Column(read, "late").present.to_pylist() == [1.5]
+    assert Column(read, "tags").is_list
+    assert Column(read, "tags").missing == len(rows) - 1
 
 
 def test_a_sample_is_from_all_parts_of_a_large_file(tmp_path, monkeypatch):
