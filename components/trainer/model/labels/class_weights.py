@@ -39,8 +39,9 @@ def factors(
       announces: Whether to log the factors.
 
     Raises:
-      UserError: A class does not occur in the training split, a value has no class, or
-        the label has too many values to be classes.
+      UserError: A class does not occur in the training split, a value has no class,
+        two spellings of a class have two factors, or the label has too many values to
+        be classes.
     """
     values, rows = np.unique(class_of(labels).numpy(), return_counts=True)
     if len(values) > _MOST_CLASSES:
@@ -56,8 +57,17 @@ def factors(
         found = {c: total / (len(counts) * count) for c, count in counts.items()}
     else:
         classes = _classes(list(setting), label, transform_graph)
-        pairs = zip(classes, setting.items(), strict=True)
-        found = {c: _known(c, *pair, counts, label) for c, pair in pairs}
+        found = {}
+        for number, (value, factor) in zip(classes, setting.items(), strict=True):
+            known = _known(number, value, factor, counts, label)
+            if found.setdefault(number, known) != known:
+                raise UserError(
+                    f"`{value}` is another spelling of a class of `{label}` that has "
+                    f"the factor {found[number]:g}",
+                    key=_KEY,
+                    received=f"{factor:g}",
+                    remedy="Give one factor for each class.",
+                )
     if announces:
         text = ", ".join(f"{c:g}: {factor:.6g}" for c, factor in found.items())
         message = f"classes of `{label}` are weighted: {text}"

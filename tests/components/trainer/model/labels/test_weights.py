@@ -69,9 +69,10 @@ def test_balanced_classes_are_those_of_scikit_learn(make_spec):
     [
         ({"2": 1.0}, "has the class `2` of `late`"),
         ({"yes": 1.0}, "`yes` is no value of `late`"),
+        ({"1": 2.0, "01": 3.0}, "`01` is another spelling"),
     ],
 )
-def test_a_class_that_does_not_occur_is_rejected(make_spec, setting, message):
+def test_classes_that_do_not_fit_the_label_are_rejected(make_spec, setting, message):
     spec = make_spec()
     labels = inputs.split(spec, spec.train_files).labels()
     arguments = labels, "late", spec.transform_graph
