@@ -68,7 +68,8 @@ def snapshot(root: tf.train.Checkpoint) -> Snapshot:
                 if (value := _value(given)) is not None:
                     values[key, part.strip()] = value
     objects, _ = saver._graph_view.breadth_first_traversal()
-    pairs = zip(objects, graph.nodes, strict=True)
+    # The slots of a legacy optimizer are further nodes, after those of `objects`.
+    pairs = zip(objects, graph.nodes[: len(objects)], strict=True)
     held = [(x, n.attributes[0].checkpoint_key) for x, n in pairs if n.attributes]
     return Snapshot(values, held)
 
