@@ -27,6 +27,8 @@ _HOMES = {
     "run": "remote_command",
     "debug": "debugging.command",
     "check-cluster": "debugging.cluster",
+    "runs": "runs_command",
+    "reproduce": "comparing.command",
     "dev": "dev.command",
     "retrain": "retrain_command",
     "schedule": "schedule_command",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from strategos.components.trainer.distribution.strategy import Choice
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.history.runs import Run
     from strategos.pipeline.run import orchestration
 
 
@@ -157,71 +156,6 @@ def worker(arguments: argparse.Namespace) -> int:
         settings.operation().start_timeout,
     )
     return ExitCode.DONE
-
-
-def runs(arguments: argparse.Namespace) -> int:
-    """`strategos runs` and `strategos runs show [RUN]`.
-
-    Raises:
-      BadInputError: An argument is neither `show` nor a YAML file.
-    """
-    from strategos.pipeline.history import decisions, roots, runs
-    from strategos.pipeline.history.store import NoRunsError
-    from strategos.pipeline.view import report
-
-    words = list(arguments.show_or_pipeline)
-    show = bool(words) and words[0] == "show"
-    words = words[1:] if show else words
-    pipeline = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
-    others = [word for word in words if word != pipeline]
-    if (others and not show) or len(others) > 1:
-        run = next((word for word in others if word != "show"), "RUN")
-        raise BadInputError(
-            f"strategos runs: received {' '.join(arguments.show_or_pipeline)!r}. For "
-            f"all runs: strategos runs [PIPELINE_YAML]. For one: strategos runs show "
-            f"{run} [PIPELINE_YAML]."
-        )
-    decided = None
-    try:
-        history = roots.open_history(pipeline, arguments.root)
-    except NoRunsError:
-        listed = _on_kubeflow(pipeline, arguments)
-        if not listed:
-            raise
-        chosen_run = (
-            runs.chosen(listed, others[0] if others else None) if show else None
-        )
-    else:
-        root = history.store.root
-        if show:
-            chosen_run = runs.run(history.store, others[0] if others else None)
-        else:
-            listed = runs.history(history.store, history.pipeline, arguments.limit)
-            decided = decisions.last(root, history.pipeline) if root else None
-    if arguments.json:
-        shown = (
-            runs.to_json(required(chosen_run), slices=arguments.slices)
-            if show
-            else [*map(runs.to_json, listed)]
-        )
-        print(json.dumps(shown, indent=2))
-    elif show:
-        report.report(required(chosen_run))
-    else:
-        report.history_table(listed, decided)
-    return ExitCode.DONE
-
-
-def _on_kubeflow(pipeline: str | None, arguments: argparse.Namespace) -> list[Run]:
-    """The runs that have left records below `kubeflow.root`, if the YAML names one."""
-    from strategos.pipeline.remote import step_records
-
-    if arguments.root or not (pipeline or Path(MAIN_FILE).is_file()):
-        return []
-    config = api.load(pipeline or MAIN_FILE).config
-    if not config.kubeflow:
-        return []
-    return step_records.history(config.kubeflow.root, config.name, arguments.limit)
 
 
 def lineage(arguments: argparse.Namespace) -> int:

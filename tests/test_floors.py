@@ -34,8 +34,9 @@ TRAINER_FLOORS = [
     [f"{TRAINER}.executor", f"{TRAINER}.component"],
 ]
 COMMANDS = (
-    *("clean_command", "debugging", "dev", "image_command", "init", "models_command"),
-    *("recurring_command", "remote_command", "retrain_command", "schedule_command"),
+    *("clean_command", "comparing", "debugging", "dev", "image_command", "init"),
+    *("models_command", "recurring_command", "remote_command", "retrain_command"),
+    *("runs_command", "schedule_command"),
 )
 COMPONENTS = (
     *("baseline_model", "evaluator", "example_gen", "example_validator", "gate"),
@@ -67,6 +68,7 @@ PIPELINE_FLOORS = [
     ["pipeline.root"],
     ["pipeline.history"],
     ["pipeline.plan"],
+    ["pipeline.made_from"],
     ["pipeline.view"],
     ["pipeline.checks"],
     ["pipeline.runners"],

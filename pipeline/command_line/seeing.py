@@ -30,9 +30,10 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
     runs.add_argument(
         "show_or_pipeline",
         nargs="*",
-        metavar="[show [RUN]] [PIPELINE_YAML]",
-        help="`show` for one run in full (default: the last); the pipeline (default: "
-        f"./{MAIN_FILE}, else that of the last root used)",
+        metavar="[show [RUN] | compare [A [B]]] [PIPELINE_YAML]",
+        help="`show` for one run in full (default: the last); `compare` for what "
+        "changed between two runs, and what it did (default: the last two); the "
+        f"pipeline (default: ./{MAIN_FILE}, else that of the last root used)",
     )
     runs.add_argument(
         "--limit", type=count, default=20, metavar="N", help="at most N (default 20)"
@@ -49,6 +50,18 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", help="a pushed folder, version, run or artifact id"
     )
     lineage.add_argument("pipeline", **READ)
+    reproduce = commands.add_parser(
+        "reproduce",
+        parents=[shared, place],
+        help="make the model of a run again, and compare it weight by weight",
+    )
+    reproduce.add_argument(
+        "model", metavar="RUN|VERSION", help="a run, or a pushed version"
+    )
+    reproduce.add_argument("pipeline", **READ)
+    reproduce.add_argument(
+        "--to", metavar="DIR", help="a new folder (default: reproduced-RUN)"
+    )
     tensorboard = commands.add_parser(
         "tensorboard", parents=[shared, root], help="show the logs of the last runs"
     )

@@ -28,6 +28,7 @@ from strategos.pipeline.history.store import (
     pushed_models,
     reads_store,
 )
+from strategos.pipeline.made_from import record
 from strategos.pipeline.root import RUN_CONTEXT
 from strategos.pipeline.root.state import state_folder
 
@@ -48,7 +49,7 @@ class Item:
 
     Attributes:
       kind: The artifact's type, or `log`, `checkpoint`, `remains`, `compiled`,
-        `statistics` (of spans), `sums` (of evaluations).
+        `statistics` (of spans), `sums` (of evaluations), `code` (of runs).
       path: Its path or URL.
       bytes: Its size.
       artifact: The artifact's id in ML Metadata; 0 for other kinds.
@@ -226,6 +227,7 @@ def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
     for path in tree.folders(f"{tree.root}/runs"):
         if os.path.basename(path) not in runs:
             yield "log", path
+    yield from (("code", path) for path in record.unused(Path(tree.root), runs))
     # Pipelines, and what was last asked of each; specifications of components.
     for pattern in ("*.pb", "*.done", "*.json"):
         compiled = map(str, Path(tree.root, "ir").glob(pattern))

@@ -24,6 +24,7 @@ from strategos.components.errors import (
 )
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
+from strategos.pipeline.made_from import making
 from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import RunFiles, RunOptions
@@ -190,6 +191,7 @@ def run(
             with on_start(files.events), started.pop_all():  # the view ends last
                 plan = planning.plan(config, data, connection, options, files, client)
                 preflight.reject_containers(config, plan.ir)
+                making.keep(config, data, plan)
                 with held.interrupting() if held else contextlib.nullcontext():
                     result = _run_plan(plan, config, client, interruption, held)
                 if not result.exit_code:

@@ -57,7 +57,7 @@ def report(
       console: Where to print; standard output by default.
     """
     console = console or terminal.console()
-    console.print(_headline(run, console))
+    console.print(headline(run, console))
     terminal.show(console, _nodes(run.nodes, console), indent=2)
     if run.gates:
         console.print()
@@ -74,7 +74,7 @@ def report(
         terminal.show(console, results.recorded(run.metrics), indent=2)
     console.print()
     for label, text in _ending(run, next_step):
-        _paragraph(console, label, text)
+        paragraph(console, label, text)
 
 
 def brief(
@@ -92,14 +92,14 @@ def brief(
       console: Where to print; standard output by default.
     """
     console = console or terminal.console()
-    console.print(_headline(run, console))
+    console.print(headline(run, console))
     if run.summary:
         terminal.show(console, results.overall(run.summary, last), indent=2)
     elif found := measured(run):
         terminal.show(console, results.recorded(found, last), indent=2)
     for label, text in _ending(run, next_step):
         if label not in _STANDING:
-            _paragraph(console, label, text)
+            paragraph(console, label, text)
 
 
 def measured(run: Run) -> dict[str, float]:
@@ -131,7 +131,7 @@ def history_table(
     if decision:
         console.print()
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision["at"]))
-        _paragraph(console, "decided", f"{at}: {decision['reason']}")
+        paragraph(console, "decided", f"{at}: {decision['reason']}")
 
 
 def _history(
@@ -189,7 +189,13 @@ def _fitting(
     return fitting
 
 
-def _headline(run: Run, console: Console) -> Text:
+def headline(run: Run, console: Console) -> Text:
+    """One line on a run: its pipeline, outcome, duration and id.
+
+    Args:
+      run: The run.
+      console: Where it will be printed.
+    """
     line = Text.assemble(
         terminal.symbol(run.outcome, console),
         " ",
@@ -342,8 +348,14 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
         yield "", verdicts.WITHOUT_BASELINE
 
 
-def _paragraph(console: Console, label: str, text: Text | str) -> None:
-    """Prints a labelled paragraph, wrapped beside its label in a terminal."""
+def paragraph(console: Console, label: str, text: Text | str) -> None:
+    """Prints a labelled paragraph, wrapped beside its label in a terminal.
+
+    Args:
+      console: Where to print.
+      label: The label.
+      text: The paragraph; its lines stay lines.
+    """
     width = max(10, len(label))
     if isinstance(text, str):
         indent = "" if console.is_terminal else " " * (width + 3)

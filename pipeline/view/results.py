@@ -107,7 +107,7 @@ def _compared(
         row: list[RenderableType] = [name, terminal.number(value)]
         for values in found.values():
             before = values.get(name)
-            row += [terminal.number(before), _change(name, before, value)]
+            row += [terminal.number(before), change(name, before, value)]
         if trivial:
             row.append(terminal.number(trivial.get(name)))
         table.add_row(*row)
@@ -132,7 +132,14 @@ def grid(*headings: str) -> Table:
     return table
 
 
-def _change(name: str, before: float | None, after: float | None) -> Text:
+def change(name: str, before: float | None, after: float | None) -> Text:
+    """The difference of two values, red if the second is worse, green if better.
+
+    Args:
+      name: The metric.
+      before: The first value; None if it is undefined.
+      after: The second value; likewise.
+    """
     if before is None or after is None or before == after:
         return Text("-" if before != after else "same")
     worse = badness(name, after) - badness(name, before)

@@ -129,6 +129,12 @@ ELSEWHERE = {
         "tests/pipeline/debugging/test_cluster.py",
         '"check-cluster"',
     ): ["strategos check-cluster pipeline.yaml --megabytes 400"],
+    ("a run of it", "tests/e2e/small/test_reproduce.py", '"reproduce", run'): [
+        "strategos reproduce 1795369694 --to again/"
+    ],
+    ("two runs", "tests/e2e/small/test_reproduce.py", '"runs", "compare", *ids'): [
+        *("strategos runs compare", "strategos runs compare A B [--json]"),
+    ],
     ("no process stays in tests", _PREDICT, '"/v1/models/flights:predict"'): [
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights",
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights:predict "

@@ -245,6 +245,7 @@ NEEDED = {
     "explain": ["distribution"],
     "schedule export": ["--to", "cron"],
     "lineage": ["MODEL"],
+    "reproduce": ["MODEL"],
     "engine": ["setup"],
     "schedule create": ["--target", "vertex"],
     "schedule list": ["--target", "vertex"],
@@ -262,7 +263,7 @@ _WITHOUT = {"data", "engine", "init"}
 def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
     asked = [*command.split(), *NEEDED.get(command, ())]
     found = command_line.parser().parse_args(asked)
-    reads = command in {"runs", "lineage", "tensorboard", "doctor"}
+    reads = command in {"runs", "lineage", "reproduce", "tensorboard", "doctor"}
     named = getattr(found, "pipeline", None)
     assert named is None if reads else named == "pipeline.yaml"  # theirs: test_roots
     assert "./pipeline.yaml" in COMMANDS[command].format_help()

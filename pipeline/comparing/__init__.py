@@ -1,0 +1,1 @@
+"""`strategos runs compare` and `reproduce`: two runs, and a run made again."""

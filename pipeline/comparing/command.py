@@ -1,0 +1,189 @@
+"""`strategos runs compare` and `strategos reproduce`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import exported, node_ids, worker_process
+from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.components.runtime_parameters import NOTHING
+from strategos.components.wording import counted, quoted
+from strategos.pipeline import commands
+from strategos.pipeline.comparing import compared, reproduction, view
+from strategos.pipeline.history import lineage as lineages
+from strategos.pipeline.history import roots, runs
+from strategos.pipeline.made_from import record, stack
+from strategos.pipeline.view import terminal
+from strategos.pipeline.view.report import paragraph
+
+if TYPE_CHECKING:
+    from strategos.pipeline.history.lineage import Lineage
+    from strategos.pipeline.history.runs import Run
+    from strategos.pipeline.history.store import Store
+    from strategos.pipeline.made_from.record import Kept
+
+_DIFFERENCE = "strategos.components.trainer.run.difference"
+_SHOWN = 10  # weights
+
+
+def compare(history: roots.History, ids: Sequence[str], *, as_json: bool) -> None:
+    """Compares two runs and prints what differs.
+
+    Args:
+      history: The root's history.
+      ids: The ids of two runs, or their beginnings; of one run, to compare it with the
+        last run; of none, for the last two.
+      as_json: Whether to print JSON.
+
+    Raises:
+      BadInputError: There are no two runs, they are of different pipelines, or one has
+        not ended.
+    """
+    store = history.store
+    chosen = list(ids) or [each.run_id for each in _last(history, 2)[::-1]]
+    if len(chosen) == 1:
+        chosen += [each.run_id for each in _last(history, 1)]
+    before, after = (runs.run(store, each) for each in chosen)
+    if before.run_id == after.run_id:
+        raise BadInputError(f"run {before.run_id} is compared with itself")
+    found = compared.compare(before, after, _records(store, before, after))
+    if as_json:
+        print(json.dumps(compared.to_json(found), indent=2))
+    else:
+        view.show(found)
+
+
+def reproduce(arguments: argparse.Namespace) -> int:
+    """`strategos reproduce`: makes the model of a run again, and compares both.
+
+    Raises:
+      UserError: The run has no record, or something that it was made from is gone.
+    """
+    history = roots.open_history(arguments.pipeline, arguments.root)
+    traced = lineages.lineage(history.store, arguments.model)
+    run = runs.run(history.store, traced.run_id)
+    kept = record.read(str(history.store.root), run.run_id, run.log)
+    if kept.made_from.part:
+        raise BadInputError(
+            f"run {run.run_id} ran only some nodes",
+            remedy="Name a run of the whole pipeline; see `strategos runs`.",
+        )
+    model = _model(traced)
+    folder = _new_folder(arguments.to or f"reproduced-{run.run_id}")
+    weights = run.trainer.get("warm_start") or NOTHING
+    yaml = reproduction.prepare(kept, folder, weights)
+    _name_stack(kept)
+    print(f"making run {run.run_id} again in {folder}", file=sys.stderr, flush=True)
+    last = node_ids.EVALUATOR if run.summary else node_ids.TRAINER
+    made = commands.run_to(last, str(yaml)).run
+    again = _model(lineages.lineage(_store_of(yaml), made.run_id))
+    with worker_process.log_kept_back():
+        request = {"first": model, "second": again}
+        found = worker_process.run(_DIFFERENCE, request, name="difference")
+    equal = not (found["differing"] or found["assets"]) and run.metrics == made.metrics
+    if arguments.json:
+        runs_of = {"run": run.run_id, "folder": str(folder), "equal": equal}
+        metrics = {"before": run.metrics, "after": made.metrics}
+        print(json.dumps({**runs_of, **found, "metrics": metrics}, indent=2))
+    else:
+        _show(found, run, made, equal=equal)
+    return ExitCode.DONE if equal else ExitCode.FAILED
+
+
+def _last(history: roots.History, number: int) -> list[Run]:
+    listed = runs.history(history.store, history.pipeline, number)
+    if len(listed) < number:
+        raise BadInputError(f"there are no {number} runs to compare yet")
+    return listed
+
+
+def _records(store: Store, before: Run, after: Run) -> tuple[Kept, Kept] | UserError:
+    root = str(store.root)
+    try:
+        first, second = (
+            record.read(root, each.run_id, each.log) for each in (before, after)
+        )
+    except UserError as error:
+        return error
+    return first, second
+
+
+def _model(traced: Lineage) -> str:
+    """The folder of a model's SavedModel: of the run, else of the pushed version.
+
+    Raises:
+      UserError: Both are gone.
+    """
+    made = [each for step in traced.steps for each in step.outputs]
+    folders = [
+        os.path.join(each.uri, exported.SERVING_DIR)
+        for each in made
+        if each.type == "Model" and "strategy" in each.properties
+    ]
+    for folder in (*folders[-1:], traced.model):
+        if os.path.isfile(os.path.join(folder, exported.SAVED_MODEL)):
+            return folder
+    raise UserError(
+        f"run {traced.run_id}: neither its model nor the version that was pushed of it "
+        "is on this machine any more, so there is nothing to compare with"
+    )
+
+
+def _new_folder(name: str) -> Path:
+    folder = Path(name).resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInputError(
+            f"{name} exists already", remedy="Name another folder with `--to`."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"{name} cannot be made: {error.strerror}") from None
+    return folder
+
+
+def _name_stack(kept: Kept) -> None:
+    """Names what differs from the stack of the run, before anything is made."""
+    from strategos.pipeline.plan import caching
+
+    now = stack.of_this_machine(caching.stack_versions())
+    console = terminal.console(sys.stderr)
+    differing = compared.stack_changes(kept.made_from.stack, now)
+    view.changes(console, "stack then and now", differing)
+
+
+def _store_of(yaml: Path) -> Store:
+    return roots.open_history(str(yaml), None, announce=lambda _: None).store
+
+
+def _show(found: Mapping[str, Any], run: Run, made: Run, *, equal: bool) -> None:
+    console = terminal.console()
+    differing, weights = found["differing"], found["weights"]
+    all_of = f"{counted(weights, 'weight')} of {counted(found['numbers'], 'number')}"
+    if equal:
+        text = f"bit-equal: {all_of}, and all metrics"
+        paragraph(console, "reproduced", text)
+        return
+    text = f"{len(differing)} of {all_of} differ"
+    known = [x for x in differing if x["difference"] is not None]
+    worst = sorted(known, key=lambda each: -each["difference"])[:_SHOWN]
+    lines = [f"{x['name']}: by up to {x['difference']:.3g}" for x in worst]
+    lines += [
+        f"{x['name']}: only in one of the models, or of another shape"
+        for x in differing
+        if x["difference"] is None
+    ][:_SHOWN]
+    if found["assets"]:
+        lines.append(f"files {', '.join(quoted(found['assets'][:_SHOWN]))} differ")
+    paragraph(console, "differs", "\n".join([text, *lines]))
+    changed = [
+        compared.MetricChange(name, run.metrics.get(name), value)
+        for name, value in made.metrics.items()
+    ]
+    terminal.show(console, view.metrics(changed, "metrics"), indent=2)

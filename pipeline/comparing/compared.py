@@ -1,0 +1,292 @@
+"""What differs between two runs, and what each led to."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from strategos.components.errors import BadInputError, UserError
+from strategos.pipeline.history.runs import NodeRun, Run
+from strategos.pipeline.made_from.record import DataFile, Kept
+
+_FEWEST = 30  # rows of a slice: chance decides in smaller ones
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One value that differs.
+
+    Attributes:
+      name: Its name, e.g. `trainer.epochs` or `packages.tensorflow`.
+      before: The value in the first run; None if it has none.
+      after: The value in the second run; None if it has none.
+    """
+
+    name: str
+    before: Any
+    after: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class FileChange:
+    """One file of the user's code, or of the data, that differs.
+
+    Attributes:
+      path: The path; of code, relative to the YAML's folder.
+      state: `added`, `removed` or `changed`.
+      diff: The lines of a unified diff; empty for data, and for files that are not text
+        or not stored.
+    """
+
+    path: str
+    state: str
+    diff: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricChange:
+    """A metric in both runs.
+
+    Attributes:
+      name: The metric.
+      before: Its value in the first run; None if it is undefined or missing.
+      after: Its value in the second run; likewise.
+      slice: `overall` or `feature=value`.
+      examples: Rows of the slice in the second run.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    slice: str = "overall"
+    examples: int = 0
+
+    @property
+    def size(self) -> float:
+        """The size of the difference, in units of the metric; infinite if undefined."""
+        if self.before is None or self.after is None:
+            return 0.0 if self.before == self.after else math.inf
+        return abs(self.after - self.before)
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeChange:
+    """The time of a node in both runs.
+
+    Attributes:
+      name: The node's id.
+      before: The node in the first run; None if it did not run.
+      after: The node in the second run; likewise.
+    """
+
+    name: str
+    before: NodeRun | None
+    after: NodeRun | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two runs of a pipeline.
+
+    Attributes:
+      before: The first run.
+      after: The second run.
+      unknown: Why causes are not compared, e.g. a run without a record; "" if they are.
+      settings: Settings that differ.
+      code: Files of the user's code, and the schema, that differ.
+      data: Data files that differ.
+      stack: Versions, properties of the machine and variables that differ.
+      metrics: Metrics over all examples, equal ones too.
+      slices: Metrics of slices that differ, of at least 30 rows in both runs, by the
+        size of the difference.
+      nodes: The nodes of both runs.
+    """
+
+    before: Run
+    after: Run
+    unknown: str
+    settings: tuple[Change, ...]
+    code: tuple[FileChange, ...]
+    data: tuple[FileChange, ...]
+    stack: tuple[Change, ...]
+    metrics: tuple[MetricChange, ...]
+    slices: tuple[MetricChange, ...]
+    nodes: tuple[NodeChange, ...]
+
+
+def compare(
+    before: Run, after: Run, records: tuple[Kept, Kept] | UserError
+) -> Comparison:
+    """Compares two runs.
+
+    Args:
+      before: The first run, in full.
+      after: The second run, in full.
+      records: What both were made from; or why that is not known.
+
+    Raises:
+      BadInputError: The runs are of different pipelines, or one has not ended.
+    """
+    _reject(before, after)
+    causes: dict[str, tuple[Any, ...]] = {"settings": (), "code": (), "data": ()}
+    causes["stack"] = ()
+    if not isinstance(records, UserError):
+        causes = _causes(*records)
+    return Comparison(
+        before,
+        after,
+        str(records) if isinstance(records, UserError) else "",
+        **causes,
+        metrics=tuple(_metrics(before.metrics, after.metrics)),
+        slices=tuple(_slices(before.summary, after.summary)),
+        nodes=tuple(_nodes(before.nodes, after.nodes)),
+    )
+
+
+def stack_changes(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> tuple[Change, ...]:
+    """The entries of two stacks that differ.
+
+    Args:
+      before: Of `MadeFrom.stack`.
+      after: Of `MadeFrom.stack`.
+    """
+    return tuple(_changes(dict(_leaves(before)), dict(_leaves(after))))
+
+
+def to_json(compared: Comparison) -> dict[str, Any]:
+    """A comparison as JSON-able values; of each run the id, outcome and times."""
+    plain = dataclasses.asdict(compared)
+    for name in ("before", "after"):
+        run = getattr(compared, name)
+        kept = ("run_id", "started", "duration", "outcome", "pushed")
+        plain[name] = {key: getattr(run, key) for key in kept}
+    return plain
+
+
+def _reject(before: Run, after: Run) -> None:
+    if before.pipeline != after.pipeline:
+        raise BadInputError(
+            f"run {before.run_id} is of the pipeline {before.pipeline}, and run "
+            f"{after.run_id} of {after.pipeline}",
+            remedy="Name two runs of one pipeline; see `strategos runs`.",
+        )
+    for run in (before, after):
+        if run.outcome == "running":
+            raise BadInputError(f"run {run.run_id} has not ended yet")
+
+
+def _causes(before: Kept, after: Kept) -> dict[str, tuple[Any, ...]]:
+    first, second = before.made_from, after.made_from
+    return {
+        "settings": tuple(_changes(_settings(before), _settings(after))),
+        "code": tuple(_code(before, after)),
+        "data": tuple(_data(first.data, second.data)),
+        "stack": stack_changes(first.stack, second.stack),
+    }
+
+
+def _settings(kept: Kept) -> dict[str, Any]:
+    """Settings by key path, with paths relative to the YAML's folder."""
+    folder = os.path.dirname(kept.made_from.yaml)
+    return {
+        key: os.path.relpath(value, folder)
+        if isinstance(value, str) and value.startswith(f"{folder}/")
+        else value
+        for key, value in _leaves(kept.made_from.settings)
+    }
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif value not in ({}, None):
+            yield f"{prefix}{name}", value
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for name in dict.fromkeys([*before, *after]):
+        if before.get(name) != after.get(name):
+            yield Change(name, before.get(name), after.get(name))
+
+
+def _code(before: Kept, after: Kept) -> Iterator[FileChange]:
+    first, second = before.made_from.code, after.made_from.code
+    for path in sorted(first.keys() | second.keys()):
+        if first.get(path) == second.get(path):
+            continue
+        old, new = _lines(before, first.get(path)), _lines(after, second.get(path))
+        diff: tuple[str, ...] = ()
+        if old is not None and new is not None:
+            names = f"a/{path}", f"b/{path}"
+            diff = tuple(difflib.unified_diff(old, new, *names, lineterm=""))
+        yield FileChange(path, _state(path in first, path in second), diff)
+
+
+def _lines(kept: Kept, digest: str | None) -> list[str] | None:
+    """The lines of a file; none if the run has no such file; None if it is not text."""
+    if digest is None:
+        return []
+    content = kept.content(digest)
+    try:
+        return None if content is None else content.decode().splitlines()
+    except UnicodeDecodeError:
+        return None
+
+
+def _data(
+    before: Sequence[DataFile], after: Sequence[DataFile]
+) -> Iterator[FileChange]:
+    first = {each.path: each.digest for each in before}
+    second = {each.path: each.digest for each in after}
+    # A file that was moved, and is otherwise the same, changes no row.
+    moved = set(first.values()) & set(second.values())
+    for path in sorted(first.keys() | second.keys()):
+        old, new = first.get(path), second.get(path)
+        is_moved = None in (old, new) and (old or new) in moved
+        if old != new and not is_moved:
+            yield FileChange(path, _state(path in first, path in second))
+
+
+def _state(is_in_first: bool, is_in_second: bool) -> str:
+    if is_in_first and is_in_second:
+        return "changed"
+    return "removed" if is_in_first else "added"
+
+
+def _metrics(
+    before: Mapping[str, float], after: Mapping[str, float]
+) -> Iterator[MetricChange]:
+    for name in dict.fromkeys([*before, *after]):
+        yield MetricChange(name, before.get(name), after.get(name))
+
+
+def _slices(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> list[MetricChange]:
+    known = {_place(each): each for each in (before or {}).get("slices", ())}
+    changes = [
+        MetricChange(name, old["metrics"].get(name), value, place, each["examples"])
+        for each in (after or {}).get("slices", ())
+        for place in [_place(each)]
+        for old in [known.get(place)]
+        if old and min(each["examples"], old["examples"]) >= _FEWEST
+        for name, value in each["metrics"].items()
+    ]
+    return sorted((each for each in changes if each.size), key=lambda each: -each.size)
+
+
+def _place(part: Mapping[str, Any]) -> str:
+    return f"{part['feature']}={part['value']}"
+
+
+def _nodes(before: Sequence[NodeRun], after: Sequence[NodeRun]) -> Iterator[NodeChange]:
+    first, second = ({node.name: node for node in nodes} for nodes in (before, after))
+    for name in dict.fromkeys([*first, *second]):
+        yield NodeChange(name, first.get(name), second.get(name))

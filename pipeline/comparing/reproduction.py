@@ -1,0 +1,154 @@
+"""Makes a run again from its record, in a folder of its own.
+
+FOLDER/workload/   the code, the schema and `pipeline.yaml`
+FOLDER/data/       links to the data files that the run read
+FOLDER/root/       the root of the new run
+
+Left out of the settings is what acts on the world, or depends on other runs: push,
+schedule, notification, gates on spans, the comparison with the model in production.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from strategos.components.data_files import spans
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.files import digests, patterns
+from strategos.components.files.filesystems import is_remote
+from strategos.components.runtime_parameters import NOTHING
+from strategos.components.wording import first
+from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.config.types import LATEST
+from strategos.pipeline.made_from.record import Kept
+
+_LEFT_OUT = ("pusher", "schedule", "gates", "kubeflow", "vertex")
+_NAMED = 5
+
+
+def prepare(kept: Kept, folder: Path, weights: str) -> Path:
+    """Writes what a run was made from.
+
+    Args:
+      kept: The run's record.
+      folder: The folder; it exists and is empty.
+      weights: The weights that the training started from; `NOTHING` if fresh.
+
+    Returns:
+      The path of the new `pipeline.yaml`.
+
+    Raises:
+      BadInputError: Code, data or weights are gone, or have changed since; names them.
+    """
+    kept_code = dict(_contents(kept))
+    problems = [
+        *(
+            f"{name}: its content is no longer stored"
+            for name, content in kept_code.items()
+            if content is None
+        ),
+        *_data_problems(kept),
+    ]
+    if weights != NOTHING and not (is_remote(weights) or os.path.isdir(weights)):
+        problems.append(
+            f"{weights}: the weights that the training started from are gone"
+        )
+    if problems:
+        raise BadInputError(
+            f"run {kept.run_id} cannot be made again:\n    "
+            + "\n    ".join(first(problems, _NAMED)),
+            remedy="Restore these files as they were, and repeat the command.",
+        )
+    home = _home(folder / "workload", kept)
+    for name, content in kept_code.items():
+        path = Path(os.path.normpath(home / name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content or b"")
+    home.mkdir(parents=True, exist_ok=True)
+    settings = _settings(kept, folder, home, weights)
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    (home / MAIN_FILE).write_text(
+        f"# Run {kept.run_id} of {kept.made_from.yaml}, made again.\n{text}"
+    )
+    return home / MAIN_FILE
+
+
+def _contents(kept: Kept) -> Iterator[tuple[str, bytes | None]]:
+    """Yields each file of the code with its content; None if it is gone."""
+    beside = Path(kept.made_from.yaml).parent
+    for name, digest in kept.made_from.code.items():
+        content = kept.content(digest)
+        path = beside / name  # too large to be stored
+        if content is None and path.is_file():
+            content = path.read_bytes() if _digest(str(path)) == digest else None
+        yield name, content
+
+
+def _data_problems(kept: Kept) -> Iterator[str]:
+    for file in kept.made_from.data:
+        now = _digest(file.path)
+        if now is None:
+            yield f"{file.path}: the data file is gone"
+        elif now != file.digest:
+            yield f"{file.path}: the data file has changed since"
+    if (pattern := _pattern(kept)) and is_remote(pattern):
+        known = {file.path for file in kept.made_from.data}
+        numbers = {file.span for file in kept.made_from.data}
+        listed = [x for x in spans.find_spans(pattern) if x.number in numbers]
+        for path in sorted({path for span in listed for path in span.files} - known):
+            yield f"{path}: the data file is new, in a span that the run has read"
+
+
+def _digest(path: str) -> str | None:
+    try:
+        return digests.digests([path])[0]
+    except (OSError, UserError):
+        return None
+
+
+def _pattern(kept: Kept) -> str:
+    return str(kept.made_from.settings["data"]["examples"])
+
+
+def _home(workload: Path, kept: Kept) -> Path:
+    """The folder for the YAML: deep enough for code above it, e.g. `../shared.py`."""
+    depth = max((name.count("../") for name in kept.made_from.code), default=0)
+    parts = Path(kept.made_from.yaml).parent.parts[1:][-depth:] if depth else ()
+    return workload.joinpath(*parts)
+
+
+def _settings(kept: Kept, folder: Path, home: Path, weights: str) -> dict[str, Any]:
+    made = {k: v for k, v in kept.made_from.settings.items() if k not in _LEFT_OUT}
+    trainer, run = dict(made["trainer"]), dict(made["run"])
+    trainer.update(compare_fresh=False, fresh_every=None)
+    if trainer["warm_start"] == LATEST:
+        trainer["warm_start"] = None if weights == NOTHING else weights
+    run.update(root=str(folder / "root"), metadata=None, cache=True)
+    data = {**made["data"], "complete": None, "prepare": None, **_links(kept, folder)}
+    schema = dict(made["schema"])
+    if schema["file"] and not is_remote(schema["file"]):
+        beside = os.path.relpath(schema["file"], Path(kept.made_from.yaml).parent)
+        schema["file"] = os.path.normpath(home / beside)
+    return made | {"data": data, "schema": schema, "trainer": trainer, "run": run}
+
+
+def _links(kept: Kept, folder: Path) -> dict[str, Any]:
+    """Settings that select the data files of the run: links to local ones."""
+    pattern, files = _pattern(kept), kept.made_from.data
+    if is_remote(pattern):
+        numbers = [file.span for file in files]
+        has_spans = any(numbers) and "{" in pattern
+        return {"spans": f"{min(numbers)}..{max(numbers)}"} if has_spans else {}
+    fixed = patterns.fixed_folder(pattern)
+    for file in files:
+        link = folder / "data" / os.path.relpath(file.path, fixed)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file.path)
+    relative = posixpath.relpath(pattern, fixed)
+    return {"examples": str(folder / "data" / relative), "spans": "all"}

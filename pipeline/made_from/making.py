@@ -1,0 +1,87 @@
+"""Records what a run is made from, once it is planned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strategos.components import events
+from strategos.components.files import digests
+from strategos.components.files.filesystems import is_remote
+from strategos.components.user_code import fingerprint
+from strategos.pipeline.made_from import record, stack
+from strategos.pipeline.plan import caching
+from strategos.pipeline.root.state import file_hashes, state_folder
+
+if TYPE_CHECKING:
+    from strategos.components.data_files.listing import Listing
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.plan.plan import Plan
+
+
+def keep(config: Config, data: Listing, plan: Plan) -> None:
+    """Writes the record of a run; a warning is all that follows if it cannot.
+
+    Args:
+      config: The effective settings.
+      data: The files that `data.examples` names.
+      plan: The run's plan.
+    """
+    try:
+        files = code(config)
+        made = _made_from(config, data, plan, files)
+        record.write(state_folder(config.run.root), plan.run_id, made, files)
+    except OSError as error:
+        events.emit(
+            "warning",
+            message=f"the record of what this run is made from is missing ({error}): "
+            "`strategos runs compare` and `reproduce` cannot use the run",
+        )
+
+
+def code(config: Config) -> dict[str, Path]:
+    """The files of the user's code, and the schema, by path relative to the YAML.
+
+    Args:
+      config: The effective settings.
+    """
+    folder = Path(config.folder).resolve()
+    modules: list[tuple[str, Sequence[str]]] = [
+        (config.transform.module, config.transform.files),
+        (config.trainer.module, config.trainer.files),
+        *((each.module, each.files) for each in config.nodes.values()),
+        *((each, ()) for each in config.plugins),
+    ]
+    found: dict[str, Path] = {}
+    for module, declared in modules:
+        name = module.partition(":")[0]
+        members = fingerprint.members(str(folder), name, declared)
+        found |= {os.path.relpath(at, folder): path for at, path in members.items()}
+    if config.schema_.file and not is_remote(config.schema_.file):
+        path = Path(config.schema_.file)
+        found[os.path.relpath(path, folder)] = path
+    return dict(sorted(found.items()))
+
+
+def _made_from(
+    config: Config, data: Listing, plan: Plan, files: Mapping[str, Path]
+) -> record.MadeFrom:
+    settings = config.model_dump(mode="json", by_alias=True)
+    settings.pop("notify")  # its addresses may contain passwords
+    memo = file_hashes(config.run.root)
+    hashed = digests.digests(list(map(str, files.values())), memo)
+    pairs = [(span.number, path) for span in data.chosen for path in span.files]
+    of_data = digests.digests([path for _, path in pairs], memo)
+    return record.MadeFrom(
+        settings=settings,
+        yaml=str(config.path),
+        code=dict(zip(files, hashed, strict=True)),
+        data=[
+            record.DataFile(span, path, digest)
+            for (span, path), digest in zip(pairs, of_data, strict=True)
+        ],
+        stack=stack.of_this_machine(caching.stack_versions()),
+        part="part" in plan.facts,
+    )

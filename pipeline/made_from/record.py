@@ -1,0 +1,154 @@
+"""The record of what a run was made from, and the files that it names by content.
+
+<state>/runs/<run>/made_from.json    the record
+<state>/content/<digest>             files of the user's code, each stored once
+
+A file larger than `LARGEST` is not stored; the record has its digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from strategos.components.errors import UserError
+from strategos.components.files import commit
+from strategos.pipeline.root.state import make_state, state_folder
+
+FILE = "made_from.json"
+LARGEST = 64 << 20  # bytes
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """One data file of a run.
+
+    Attributes:
+      span: The number of its span; 0 without spans.
+      path: Its path or URL.
+      digest: The SHA-256 of its content; of an object, of its size and time.
+    """
+
+    span: int
+    path: str
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeFrom:
+    """What a run was made from.
+
+    Attributes:
+      settings: The effective settings, nested, without `notify`.
+      yaml: The path of the YAML file.
+      code: The digest of each file of the user's code, and of the schema, by its path
+        relative to the YAML's folder.
+      data: The data files, in the order in which the run read them.
+      stack: Versions, machine and environment: sections of texts by name.
+      part: Whether only some nodes ran.
+    """
+
+    settings: Mapping[str, Any]
+    yaml: str
+    code: Mapping[str, str]
+    data: Sequence[DataFile]
+    stack: Mapping[str, Mapping[str, str]]
+    part: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """The record of a run, with the files that are stored beside it.
+
+    Attributes:
+      run_id: The run's id.
+      made_from: The record.
+      state: The folder of the root's local state.
+    """
+
+    run_id: str
+    made_from: MadeFrom
+    state: Path
+
+    def content(self, digest: str) -> bytes | None:
+        """The content of a file of the user's code; None if it is not stored."""
+        path = self.state / "content" / digest
+        return path.read_bytes() if path.is_file() else None
+
+
+def write(state: Path, run_id: str, made: MadeFrom, files: Mapping[str, Path]) -> None:
+    """Writes the record of a run, and stores its files.
+
+    Args:
+      state: The folder of the root's local state.
+      run_id: The run's id; its folder exists.
+      made: The record.
+      files: The path of each file of `made.code`, by the same names.
+
+    Raises:
+      OSError: Something cannot be read or written.
+    """
+    contents = state / "content"
+    make_state(contents)
+    for name, path in files.items():
+        stored = contents / made.code[name]
+        if not stored.exists() and path.stat().st_size <= LARGEST:
+            commit.write(stored, path.read_bytes())
+    text = json.dumps({"format": _FORMAT, **dataclasses.asdict(made)})
+    commit.write(state / "runs" / run_id / FILE, text)
+
+
+def read(root: str, run_id: str, log: str | None = None) -> Kept:
+    """Reads the record of a run.
+
+    Args:
+      root: The pipeline root.
+      run_id: The run's id.
+      log: The run's log, which is beside the record, for a root that was moved.
+
+    Raises:
+      UserError: The run has no record that this machine and version can read.
+    """
+    states = [state_folder(root), *(Path(log).parents[2:3] if log else ())]
+    for state in states:
+        path = state / "runs" / run_id / FILE
+        if path.is_file():
+            return Kept(run_id, _parsed(path, run_id), state)
+    raise UserError(
+        f"run {run_id}: no record of its settings and code in {states[0]}: it ran on "
+        "another machine, before Strategos kept such records, or `strategos clean` "
+        "removed it"
+    )
+
+
+def unused(state: Path, kept_runs: Iterable[str]) -> Iterator[str]:
+    """Yields the stored files that the record of no run names.
+
+    Args:
+      state: The folder of the root's local state.
+      kept_runs: The ids of the runs whose records stay.
+    """
+    named: set[str] = set()
+    for run_id in kept_runs:
+        path = state / "runs" / run_id / FILE
+        if path.is_file():
+            named |= set(json.loads(path.read_text())["code"].values())
+    for path in sorted((state / "content").glob("*")):
+        if path.name not in named:
+            yield str(path)
+
+
+def _parsed(path: Path, run_id: str) -> MadeFrom:
+    values = json.loads(path.read_text())
+    if (number := values.pop("format")) != _FORMAT:
+        raise UserError(
+            f"run {run_id}: its record has format {number}, and this version reads "
+            f"{_FORMAT}",
+            remedy="Use the version of Strategos that ran it, or a newer one.",
+        )
+    data = [DataFile(**each) for each in values.pop("data")]
+    return MadeFrom(**values, data=data)

@@ -1,0 +1,83 @@
+"""`strategos runs`: past runs, one of them in full, and two of them compared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from strategos.components.errors import BadInputError, ExitCode, required
+from strategos.pipeline import api
+from strategos.pipeline.comparing import command
+from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.history import decisions, roots
+from strategos.pipeline.history import runs as past_runs
+from strategos.pipeline.history.store import NoRunsError
+from strategos.pipeline.remote import step_records
+from strategos.pipeline.view import report
+
+
+def runs(arguments: argparse.Namespace) -> int:
+    """`strategos runs`, `runs show [RUN]` and `runs compare [A [B]]`.
+
+    Raises:
+      BadInputError: The arguments are not of this form.
+    """
+    verb, ids, pipeline = _words(list(arguments.show_or_pipeline))
+    decided = None
+    try:
+        history = roots.open_history(pipeline, arguments.root)
+    except NoRunsError:
+        listed = _on_kubeflow(pipeline, arguments)
+        if not listed or verb == "compare":
+            raise
+        chosen = past_runs.chosen(listed, next(iter(ids), None)) if verb else None
+    else:
+        if verb == "compare":
+            command.compare(history, ids, as_json=arguments.json)
+            return ExitCode.DONE
+        root = history.store.root
+        if verb:
+            chosen = past_runs.run(history.store, next(iter(ids), None))
+        else:
+            listed = past_runs.history(history.store, history.pipeline, arguments.limit)
+            decided = decisions.last(root, history.pipeline) if root else None
+    if arguments.json:
+        shown = (
+            past_runs.to_json(required(chosen), slices=arguments.slices)
+            if verb
+            else [*map(past_runs.to_json, listed)]
+        )
+        print(json.dumps(shown, indent=2))
+    elif verb:
+        report.report(required(chosen))
+    else:
+        report.history_table(listed, decided)
+    return ExitCode.DONE
+
+
+def _words(words: list[str]) -> tuple[str, list[str], str | None]:
+    """The verb, the ids of runs and the YAML among the words after `runs`."""
+    verb = words[0] if words and words[0] in ("show", "compare") else ""
+    pipeline = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
+    ids = [word for word in words[bool(verb) :] if word != pipeline]
+    if len(ids) > {"": 0, "show": 1, "compare": 2}[verb]:
+        run = ids[0] if ids[0] not in ("show", "compare") else "RUN"
+        raise BadInputError(
+            f"strategos runs: received {' '.join(words)!r}. For all runs: strategos "
+            f"runs [PIPELINE_YAML]. For one: strategos runs show {run} "
+            "[PIPELINE_YAML]. For two: strategos runs compare A B [PIPELINE_YAML]."
+        )
+    return verb, ids, pipeline
+
+
+def _on_kubeflow(
+    pipeline: str | None, arguments: argparse.Namespace
+) -> list[past_runs.Run]:
+    """The runs that have left records below `kubeflow.root`, if the YAML names one."""
+    if arguments.root or not (pipeline or Path(MAIN_FILE).is_file()):
+        return []
+    config = api.load(pipeline or MAIN_FILE).config
+    if not config.kubeflow:
+        return []
+    return step_records.history(config.kubeflow.root, config.name, arguments.limit)
