@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     from strategos.components.data_files.sources import Source
+    from strategos.components.data_files.values.features import BadValueError
     from strategos.components.data_files.values.kinds import Kind
 
 Row = Mapping[str, str]
@@ -152,6 +153,26 @@ class Columns:
         Raises:
           BadInputError: A value is missing, or is not of its column's type.
         """
+        from strategos.components.data_files.values import features
+
+        try:
+            return self.serialized(batch).to_pylist()
+        except features.BadValueError as error:
+            raise self.problem(error, where(error.row)) from error
+
+    def serialized(self, batch: pa.RecordBatch) -> pa.ChunkedArray:
+        """Converts rows to serialized tf.Examples, as ExampleGen does.
+
+        Args:
+          batch: Rows as a file has them.
+
+        Returns:
+          binary[rows].
+
+        Raises:
+          BadValueError: A value is missing (its `value` is None), or is not of its
+            column's type.
+        """
         import pyarrow as pa
 
         from strategos.components.data_files.values import features, numerals
@@ -159,26 +180,33 @@ class Columns:
 
         kinds = {name: self._type(name)[1] for name in sorted(self.used)}
         nulls = numerals.Nulls(self.null_values, self.decimal)
-        try:
-            converted = features.convert(batch, kinds, nulls)
-        except features.BadValueError as error:
-            raise BadInputError(
-                error.reason,
-                place=Place(f"{where(error.row)}: column `{error.column}`"),
-                received=repr(str(error.value)[:100]),
-                expected=self._type(error.column)[0],
-            ) from error
+        converted = features.convert(batch, kinds, nulls)
         for name in self.needed:
             row = features.first_missing(converted.column(name))
             if row is not None:
-                raise BadInputError(
-                    "is empty, but the model needs a value",
-                    place=Place(f"{where(row)}: column `{name}`"),
-                )
+                reason = "is empty, but the model needs a value"
+                raise features.BadValueError(name, row, None, reason)
         columns = {name: converted.column(name) for name in kinds}
         for name in filter(self._is_required, self.unused):
             columns[name] = self._fillers(name, batch.num_rows)
-        return encode.serialize(pa.RecordBatch.from_pydict(columns)).to_pylist()
+        return encode.serialize(pa.RecordBatch.from_pydict(columns))
+
+    def problem(self, error: BadValueError, where: str) -> BadInputError:
+        """The error of a value of a row.
+
+        Args:
+          error: From `serialized`.
+          where: Place of the row.
+        """
+        place = Place(f"{where}: column `{error.column}`")
+        if error.value is None:
+            return BadInputError(error.reason, place=place)
+        return BadInputError(
+            error.reason,
+            place=place,
+            received=repr(str(error.value)[:100]),
+            expected=self._type(error.column)[0],
+        )
 
     def _fillers(self, name: str, rows: int) -> pa.ListArray:
         """Placeholder values for an unused column that the model parses."""

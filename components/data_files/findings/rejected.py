@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -47,6 +49,22 @@ class Rejected:
           bad: The row.
         """
         self._of_piece.append((row, bad))
+
+    def add_row(
+        self, piece: Piece, row: int, raw: pa.RecordBatch, problem: str
+    ) -> None:
+        """Adds a row that was parsed.
+
+        Args:
+          piece: The piece that is read.
+          row: Index in the piece of the row, among those that its source has yielded.
+          raw: The row as the file has it.
+          problem: What is wrong, perhaps with the place of the row before it.
+        """
+        place = piece.source.place_of(piece.part, row)
+        reason = problem.removeprefix(f"{Place(piece.place(row))}: ")
+        text = json.dumps(raw.to_pylist()[0], default=str, ensure_ascii=False)
+        self.add(piece.source.index_of(row), BadRow(place, reason, text))
 
     def end(self, piece: Piece) -> None:
         """Ends a piece: adds the rows that its source has left out, in order.
@@ -120,10 +138,43 @@ def accepted_rows(
     Yields:
       Runs of rows as the file has them, each with the index of its first row.
     """
-    row = 0
-    for raw in piece.source.batches(piece.part):
-        if piece.source.tolerant:
-            yield from _accepted(piece, row, raw, kinds, nulls, rejected)
+
+    def explain(error: features.BadValueError, row: int) -> UserError:
+        return bad_value(piece.place, row, error, kinds[error.column])
+
+    convert = functools.partial(features.convert, kinds=kinds, nulls=nulls)
+    return convertible_rows(piece, convert, explain, rejected)
+
+
+def convertible_rows(
+    piece: Piece,
+    convert: Callable[[pa.RecordBatch], Any],
+    explain: Callable[[features.BadValueError, int], UserError],
+    rejected: Rejected,
+    names: Sequence[str] | None = None,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields the rows of a piece whose values can be converted.
+
+    Args:
+      piece: The piece.
+      convert: Converts rows as the file has them; raises a BadValueError.
+      explain: The error of a value, given the index in the piece of the first of the
+        rows that were converted.
+      rejected: Gets the other rows, if the source is tolerant.
+      names: Columns to read, if the source is not tolerant; all of them by default. A
+        rejected row is kept with all of its columns.
+
+    Yields:
+      Runs of rows as the file has them, each with the index of its first row.
+    """
+    row, source = 0, piece.source
+    if names is None or source.tolerant:
+        batches = source.batches(piece.part)
+    else:
+        batches = source.select(piece.part, names)
+    for raw in batches:
+        if source.tolerant:
+            yield from _accepted(piece, row, raw, convert, explain, rejected)
         else:
             yield row, raw
         row += raw.num_rows
@@ -133,27 +184,22 @@ def _accepted(
     piece: Piece,
     row: int,
     raw: pa.RecordBatch,
-    kinds: Mapping[str, Kind],
-    nulls: numerals.Nulls,
+    convert: Callable[[pa.RecordBatch], Any],
+    explain: Callable[[features.BadValueError, int], UserError],
     rejected: Rejected,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Halves a batch until each part has good values only, or is one bad row."""
     try:
-        features.convert(raw, kinds, nulls)
+        convert(raw)
     except features.BadValueError as error:
         bad = error
     else:
         yield row, raw
         return
     if raw.num_rows == 1:
-        reason = bad_value(piece.place, row, bad, kinds[bad.column]).headline
-        place = piece.source.place_of(piece.part, row)
-        prefix = f"{Place(piece.place(row))}: "
-        text = json.dumps(raw.to_pylist()[0], default=str, ensure_ascii=False)
-        bad_row = BadRow(place, reason.removeprefix(prefix), text)
-        rejected.add(piece.source.index_of(row), bad_row)
+        rejected.add_row(piece, row, raw, explain(bad, row).headline)
         return
     half = raw.num_rows // 2
     first, second = raw.slice(0, half), raw.slice(half)
-    yield from _accepted(piece, row, first, kinds, nulls, rejected)
-    yield from _accepted(piece, row + half, second, kinds, nulls, rejected)
+    yield from _accepted(piece, row, first, convert, explain, rejected)
+    yield from _accepted(piece, row + half, second, convert, explain, rejected)
