@@ -37,7 +37,7 @@ _HOMES = {
     "models": "models_command",
     "canary": "models_command",
     "rollback": "models_command",
-    "predict": "models_command",
+    "predict": "predicting.command",
 }
 """Modules of the commands that are not in `commands`."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

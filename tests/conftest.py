@@ -25,6 +25,7 @@ pytest_plugins = ("register", "server_fixtures")  # of tests/support
 # What this process starts that uses TensorFlow, and what a run does that uses TFX.
 _HOSTS = (
     "strategos.components.infra_validator.probe",
+    "strategos.components.predict.batch.process",
     "strategos.components.predict.server",
     "strategos.components.span_validator.judging",
     "strategos.components.span_validator.preview_process",

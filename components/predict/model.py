@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
 from strategos.components.errors import UserError
 from strategos.components.processes import without_collections
 from strategos.components.user_code.user_errors import operation_error
 from strategos.components.worker_process import TENSORFLOW
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Signature = Callable[[Sequence[bytes]], Mapping[str, list[Any]]]
 """Takes serialized examples; returns each output by name, with one value per row."""
@@ -78,11 +81,46 @@ class Model:
         else:
             columns = {name: [row[name] for row in rows] for name in specs}
         inputs = {k: tf.constant(v, specs[k].dtype) for k, v in columns.items()}
-        try:
-            outputs = called(**inputs)
-            return {k: _text(v.numpy().tolist()) for k, v in sorted(outputs.items())}
-        except tf.errors.OpError as error:
-            raise ModelFailsError(operation_error(error.message)) from error
+        outputs = _called(called, inputs)
+        return {k: _text(v.numpy().tolist()) for k, v in sorted(outputs.items())}
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The TensorSpec of each output of `serving_default`, by name."""
+        outputs: dict[str, Any] = self._loaded.signatures[
+            exported.SERVE
+        ].structured_outputs
+        return outputs
+
+    def arrays(self, examples: Sequence[bytes]) -> dict[str, np.ndarray]:
+        """Calls `serving_default`.
+
+        Args:
+          examples: Serialized examples.
+
+        Returns:
+          Each output by name, [rows, …]; text as bytes.
+
+        Raises:
+          ModelFailsError: The model fails on these rows.
+        """
+        import tensorflow as tf
+
+        called = self._loaded.signatures[exported.SERVE]
+        (argument,) = called.structured_input_signature[1]
+        outputs = _called(called, {argument: tf.constant(examples, tf.string)})
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+def _called(function: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of a signature."""
+    import tensorflow as tf
+
+    try:
+        outputs: dict[str, Any] = function(**inputs)
+    except tf.errors.OpError as error:
+        raise ModelFailsError(operation_error(error.message)) from error
+    return outputs
 
 
 def _text(value: Any) -> Any:

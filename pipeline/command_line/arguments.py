@@ -64,3 +64,12 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, at least 1")
     return int(text)
+
+
+def names(text: str) -> list[str]:
+    """The type of lists of distinct names, such as `id,date`."""
+    found = [each.strip() for each in text.split(",")]
+    if not all(found) or len(set(found)) < len(found):
+        problem = f"{text!r} is not a list of distinct names such as id,date"
+        raise argparse.ArgumentTypeError(problem)
+    return found

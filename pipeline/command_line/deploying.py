@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from strategos.pipeline.command_line.arguments import Commands, Parents, age, count
+from strategos.pipeline.command_line.arguments import (
+    Commands,
+    Parents,
+    age,
+    count,
+    names,
+)
 
 
 def add(commands: Commands, parents: Parents) -> None:
@@ -17,10 +23,11 @@ def add(commands: Commands, parents: Parents) -> None:
     )
     predict.add_argument(
         "rows",
-        metavar="ROWS.csv",
-        nargs="?",
-        help="CSV with a header, or Parquet, read as for training; -, or none: from "
-        "standard input",
+        metavar="ROWS",
+        nargs="*",
+        help="a file in any format of `data.examples`, read as for training; -, or "
+        "none: from standard input. With --output: files, folders, patterns, s3:// or "
+        "gs://",
     )
     predict.add_argument("--json", action="store_true", help="print JSON lines")
     predict.add_argument(
@@ -29,6 +36,40 @@ def add(commands: Commands, parents: Parents) -> None:
         default="fail",
         help="fail at a row with a wrong or missing value (default), or answer it with "
         "its problem and go on",
+    )
+    predict.add_argument(
+        "--model",
+        type=count,
+        metavar="VERSION",
+        help="a pushed version (default: the newest)",
+    )
+    predict.add_argument(
+        "--output",
+        metavar="FOLDER",
+        help="write files of predictions and a manifest there, on the engine of the "
+        "pipeline; the same command goes on after a kill",
+    )
+    predict.add_argument(
+        "--format",
+        choices=("parquet", "csv", "jsonl", "tfrecord"),
+        help="of these files (default parquet)",
+    )
+    predict.add_argument(
+        "--columns",
+        type=names,
+        metavar="NAME,…",
+        help="columns of the rows to write beside the predictions",
+    )
+    predict.add_argument(
+        "--spans",
+        metavar="SPANS",
+        help="spans of `data.examples` in place of ROWS: 3, 3..5, latest, all",
+    )
+    predict.add_argument(
+        "--batch-size",
+        type=count,
+        metavar="N",
+        help="rows that the model predicts at once, at most (default 4096)",
     )
     models = commands.add_parser(
         "models", parents=parents, help="list the pushed versions of the model"

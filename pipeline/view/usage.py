@@ -14,8 +14,8 @@ class Parser(argparse.ArgumentParser):
     """Takes optional words also after options: `rollback FILE --set KEY=VALUE 5`.
 
     Before Python 3.12.7, argparse decides that an optional word is missing as soon as
-    it meets an option. A lone word that names no YAML is not the pipeline if another
-    word may follow: `rollback 5` and `predict rows.csv` use ./pipeline.yaml.
+    it meets an option. Words of which none names a YAML have no pipeline among them if
+    another word may follow: `rollback 5` and `predict rows.csv` use ./pipeline.yaml.
     """
 
     _intermixed = False
@@ -31,14 +31,20 @@ class Parser(argparse.ArgumentParser):
         finally:
             self._intermixed = False
         first, *more = (each.dest for each in words)
-        lone = first == "pipeline" and more and getattr(parsed, more[0]) is None
-        if lone and not parsed.pipeline.endswith((".yaml", ".yml")):
+        others = getattr(parsed, more[0]) if first == "pipeline" and more else ()
+        given = [parsed.pipeline, *(others or ())] if _may_follow(others) else []
+        if given and not any(word.endswith((".yaml", ".yml")) for word in given):
             return self.parse_known_args([MAIN_FILE, *(args or ())], namespace)
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2; suggests a meaning of an unknown word."""
         super().error(f"{message}.{_remedy(message)}")
+
+
+def _may_follow(words: Any) -> bool:
+    """Whether another word may follow, by what the second argument has been given."""
+    return words is None or isinstance(words, list)
 
 
 def _remedy(message: str) -> str:

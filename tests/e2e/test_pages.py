@@ -31,6 +31,7 @@ _CI = ".github/workflows/ci.yml"
 _FLIGHTS, _OVERLAY = "examples/flights/pipeline.yaml", "--overlay cluster.yaml"
 _WHEEL = "path/to/strategos-0.1.0-py3-none-any.whl"
 _PREDICT = "tests/components/test_predict_server.py"
+_BATCH = "tests/components/predict/test_batch_command.py"
 _SOCKET = "runs/.strategos/predict.sock"
 _GRPC = "--root grpc://localhost:8080"
 
@@ -139,6 +140,13 @@ ELSEWHERE = {
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights",
         f"curl --unix-socket {_SOCKET} http://localhost/v1/models/flights:predict "
         '-d \'{"instances": [{"b64": "…"}]}\'',
+    ],
+    ("files of one's own", _BATCH, 'predict("in", "--output", "out"'): [
+        "strategos predict pipeline.yaml new/ --output scored --columns id,day",
+    ],
+    ("an object store", _BATCH, '"--spans", "2..3", "--output"'): [
+        "strategos predict pipeline.yaml --spans 3..5 --output s3://my-bucket/scored "
+        "--format csv",
     ],
     ("a table of one's own", "tests/e2e/test_init.py", 'words = ("init", data'): [
         "strategos data customers.csv",

@@ -280,9 +280,11 @@ def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
         ("rollback --set a=b 5", "pipeline.yaml", 5),
         ("rollback other.yml --set a=b 5", "other.yml", 5),
         ("rollback settings 5", "settings", 5),
-        ("predict rows.csv --json", "pipeline.yaml", "rows.csv"),
-        ("predict -", "pipeline.yaml", "-"),
-        ("predict other.yaml", "other.yaml", None),
+        ("predict rows.csv --json", "pipeline.yaml", ["rows.csv"]),
+        ("predict -", "pipeline.yaml", ["-"]),
+        ("predict other.yaml", "other.yaml", []),
+        ("predict a.csv --output o b.csv", "pipeline.yaml", ["a.csv", "b.csv"]),
+        ("predict other.yaml a.csv b.csv", "other.yaml", ["a.csv", "b.csv"]),
     ],
 )
 def test_a_lone_word_is_the_pipeline_only_if_it_names_a_yaml(words, pipeline, word):

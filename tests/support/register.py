@@ -49,6 +49,7 @@ _BY_STACK = (
     *("components/example_gen", "components/transform", "components/evaluator"),
     *("components/plugins", "components/test_statistics_gen.py"),
     *("components/test_infra_validator.py", "components/test_predict.py"),
+    "components/predict/test_batch.py",
     *("components/user_node/test_user_node.py", "components/user_code/test_archive.py"),
     *("components/user_code/test_user_errors.py", "components/files/test_places.py"),
     *("components/files/test_filesystems.py", "components/files/test_temporary.py"),

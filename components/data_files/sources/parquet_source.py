@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.source import (
@@ -30,6 +30,8 @@ class ParquetSource(Source):
 
     The fields of a struct are columns, see `structs`.
     """
+
+    knows_rows: ClassVar[bool] = True
 
     def __init__(self, path: str):
         """See `Source`."""

@@ -94,6 +94,7 @@ class Source(abc.ABC):
     Attributes:
       cut_by_scan: Whether `cut` needs a scan of every part to find where rows begin.
       open_ended: Whether rows may lack columns, see `OpenSource`.
+      knows_rows: Whether `rows_of` takes the number from the file's metadata.
       path: Path of the file.
       names: Column names, in the order of the file.
       types: Arrow types of the columns, if the file declares them, by name.
@@ -111,6 +112,7 @@ class Source(abc.ABC):
 
     cut_by_scan: ClassVar[bool] = False
     open_ended: ClassVar[bool] = False
+    knows_rows: ClassVar[bool] = False
 
     path: str
     names: tuple[str, ...]

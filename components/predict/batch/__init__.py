@@ -1,0 +1,1 @@
+"""Batch prediction: rows of files of any size, to files of predictions."""

@@ -1,0 +1,1 @@
+"""`strategos predict`: a few rows to the terminal, or files to a folder."""
