@@ -11,7 +11,7 @@ BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-long test-matrix test-faults test-engine test-cluster test-install test-image test-gpu test-stack test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-long test-matrix test-faults test-engine test-cluster test-install test-image test-pages test-gpu test-stack test-new-stack bench lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -60,6 +60,9 @@ test-install: setup  ## Install the wheel in a project of its own, and run the t
 test-image: setup  ## Build the images of kubeflow/Dockerfile, and run the flights in them on Kubeflow.
 	@.venv/bin/python tests/lab/kubernetes build || [ $$? = 2 ]
 	@.venv/bin/pytest -n 0 -m image -rs $(TESTS)
+
+test-pages: setup  ## Open reports in a real Chromium (apt-get install chromium).
+	@.venv/bin/pytest -n 0 -m pages -rs $(TESTS)
 
 # oneDNN on, as in use: it has changed graphs that run on GPUs.
 test-gpu: setup  ## Run the tests that need one GPU or two (first: make setup EXTRAS=gpu).

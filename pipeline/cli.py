@@ -30,6 +30,7 @@ _HOMES = {
     "runs": "runs_command",
     "reproduce": "comparing.command",
     "dev": "dev.command",
+    "report": "report.command",
     "retrain": "retrain_command",
     "schedule": "schedule_command",
     "clean": "clean_command",

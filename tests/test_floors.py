@@ -70,6 +70,7 @@ PIPELINE_FLOORS = [
     ["pipeline.plan"],
     ["pipeline.made_from"],
     ["pipeline.view"],
+    ["pipeline.report"],
     ["pipeline.checks"],
     ["pipeline.runners"],
     ["pipeline.run"],

@@ -43,6 +43,29 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         action="store_true",
         help="all slices and bounds in `show --json`, not 100 of each",
     )
+    report = commands.add_parser(
+        "report", parents=[shared, root], help="write a page on a run, and open it"
+    )
+    report.add_argument(
+        "run_or_pipeline",
+        nargs="*",
+        metavar="[RUN] [PIPELINE_YAML]",
+        help="the run (default: the last); the pipeline (default: "
+        f"./{MAIN_FILE}, else that of the last root used)",
+    )
+    report.add_argument(
+        "--open", action="store_true", help="open the page in the browser"
+    )
+    report.add_argument(
+        "--output",
+        metavar="FILE",
+        help="the file to write (default: report.html in the run's folder of the root)",
+    )
+    report.add_argument(
+        "--redact",
+        action="store_true",
+        help="leave out values of the data, and messages that may quote them",
+    )
     lineage = commands.add_parser(
         "lineage", parents=[shared, place], help="show what a model was made from"
     )

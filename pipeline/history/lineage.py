@@ -129,6 +129,24 @@ def is_pushed(store: Store, path: str) -> bool:
     return _by_push(store, path) is not None
 
 
+@reads_store
+def steps_of(store: Store, run_id: str) -> tuple[LineageStep, ...]:
+    """The steps of a run, in the order of their starts, each with its outputs.
+
+    Args:
+      store: The root's ML Metadata.
+      run_id: The run's id.
+    """
+    context = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)
+    if context is None:
+        return ()
+    own = sorted(each.id for each in store.mlmd.get_executions_by_context(context.id))
+    events = store.mlmd.get_events_by_execution_ids(own) if own else []
+    graph, places = _Graph(store, list(events)), store.contexts_of(own)
+    known = [each for each in own if each in graph]
+    return tuple(graph.step(each, places.get(each, {}), run_id) for each in known)
+
+
 def to_json(traced: Lineage) -> dict[str, Any]:
     """A lineage as JSON-able values."""
     return dataclasses.asdict(traced)
@@ -239,6 +257,9 @@ class _Graph:
                 self._producer[artifact] = execution
                 key = next((s.key for s in event.path.steps if s.key), "")
                 self._outputs.setdefault(execution, []).append((artifact, key))
+
+    def __contains__(self, execution: int) -> bool:
+        return execution in self._executions
 
     def ordered(self, artifact: int) -> Iterator[int]:
         """Yields the executions that led to an artifact, each after its inputs."""

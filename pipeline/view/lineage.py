@@ -80,11 +80,17 @@ def _describe(step: LineageStep) -> Text:
     if step.reused:
         about += f", reused from run {step.run_id}"
     text.append(about, style="not bold dim")
+    for name, value in described(step):
+        text.append(f"\n{name}  ", style="not bold dim")
+        text.append(value, style="not bold")
+    return text
+
+
+def described(step: LineageStep) -> Iterator[tuple[str, str]]:
+    """Yields what is known of a step: (label, text) each."""
     for name, value in _FACTS.get(step.node, _other)(step.facts()):
         if value not in (None, ""):
-            text.append(f"\n{name}  ", style="not bold dim")
-            text.append(str(value), style="not bold")
-    return text
+            yield name, str(value)
 
 
 def _example_gen(facts: _Facts) -> Iterator[tuple[str, Any]]:

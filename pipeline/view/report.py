@@ -15,7 +15,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
-from strategos.components.evaluation.metrics import METRICS, badness
+from strategos.components.evaluation.metrics import METRICS
 from strategos.components.files import filesystems
 from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import results, terminal
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "history_table", "report"]
 
 _WORST = 5  # Slices shown per metric that has bounds.
-_FEW_ROWS = 30  # Slices of fewer rows are not among the worst: chance decides there.
 _FAILURES = 10  # Failed bounds shown.
 _WARNINGS = 10  # Warnings shown.
 _REMARK_WIDTH = 6  # Smallest width of the column for the cause of a failure.
@@ -248,37 +247,20 @@ def _worst_slices(summary: Mapping[str, Any]) -> Table:
     table.columns[1].justify = "left"
     broken = {(b["metric"], b["slice"]) for b in verdicts.failures(summary)}
     for metric in dict.fromkeys(bound["metric"] for bound in summary["bounds"]):
-        for index, (name, piece) in enumerate(_ranked(summary, metric)[:_WORST]):
+        for index, (name, piece) in enumerate(results.ranked(summary, metric)[:_WORST]):
             value = Text(terminal.number(piece["metrics"][metric]))
             value.stylize("red" if (metric, name) in broken else "")
             examples = f"{piece['examples']:,}"
             table.add_row(metric if index == 0 else "", Text(name), value, examples)
-    small = sum(piece["examples"] < _FEW_ROWS for piece in summary["slices"])
+    small = sum(piece["examples"] < results.FEW_ROWS for piece in summary["slices"])
     if small and summary["bounds"]:
-        few = f"under {_FEW_ROWS} rows"
+        few = f"under {results.FEW_ROWS} rows"
         table.add_row("left out", few, "", counted(small, "slice"))
     missing = summary.get("without_value") or {}  # absent in older summaries
     for feature, count in missing.items() if table.row_count else ():
         if count:
             table.add_row("in no slice", Text(f"no {feature}"), "", f"{count:,}")
     return table
-
-
-def _ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
-    """The slices by `metric`, worst first, without slices of too few rows."""
-    small = {
-        bound["slice"]
-        for bound in summary["bounds"]
-        if bound.get("skipped") == verdicts.FEW_EXAMPLES
-    }
-    ranked = []
-    for piece in summary["slices"]:
-        name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
-        if value is not None and name not in small and piece["examples"] >= _FEW_ROWS:
-            ranked.append((-badness(metric, value), name, piece))
-    return [
-        (name, piece) for _, name, piece in sorted(ranked, key=lambda each: each[:2])
-    ]
 
 
 def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]:

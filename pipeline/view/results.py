@@ -9,10 +9,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from strategos.components.evaluation import summary as verdicts
 from strategos.components.evaluation.metrics import badness
 from strategos.pipeline.view import terminal
 
 _Values: TypeAlias = Mapping[str, float | None]
+
+FEW_ROWS = 30
+"""Slices of fewer rows are not among the worst: chance decides there."""
 
 _LAST = 5  # The end of a training: this part of its epochs, a fifth, at least one.
 _SHARE = 0.05  # Of the fall since the first epoch: less than this is no fall any more.
@@ -91,6 +95,31 @@ def recorded(
       last: As for `overall`.
     """
     return _compared("metrics", metrics, {"last run": last})
+
+
+def ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
+    """The slices by a metric, worst first, without slices of too few rows.
+
+    Args:
+      summary: The evaluation's `summary.json`.
+      metric: Name of the metric.
+
+    Returns:
+      (name, slice) each.
+    """
+    small = {
+        bound["slice"]
+        for bound in summary["bounds"]
+        if bound.get("skipped") == verdicts.FEW_EXAMPLES
+    }
+    ranked = []
+    for piece in summary["slices"]:
+        name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
+        if value is not None and name not in small and piece["examples"] >= FEW_ROWS:
+            ranked.append((-badness(metric, value), name, piece))
+    return [
+        (name, piece) for _, name, piece in sorted(ranked, key=lambda each: each[:2])
+    ]
 
 
 def _compared(

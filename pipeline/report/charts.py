@@ -1,0 +1,251 @@
+"""Vega-Lite specifications, as plain dicts; their data come from tables.
+
+Colours are variables of the page's style, so a chart follows dark mode and print
+without being drawn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Spec = dict[str, Any]
+
+COLOURS = [f"var(--c{n})" for n in range(1, 7)]
+_HEIGHT = 220  # pixels
+_BAR = 22  # pixels a bar
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 2]]
+_CONFIG: Spec = {
+    "background": None,
+    "aria": False,  # the figure around it has a name, and a table
+    "font": "system-ui, 'Segoe UI', Roboto, sans-serif",
+    "view": {"stroke": None},
+    "range": {"category": COLOURS},
+    "axis": {
+        "labelColor": "var(--dim)",
+        "titleColor": "var(--dim)",
+        "titleFontWeight": "normal",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "gridColor": "var(--line)",
+        "gridOpacity": 0.5,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "labelLimit": 120,
+    },
+    "legend": {
+        "labelColor": "var(--text)",
+        "titleColor": "var(--dim)",
+        "labelFontSize": 12,
+        "orient": "bottom",
+        "title": None,
+        "columns": 2,
+        "labelLimit": 140,
+        "symbolSize": 200,
+    },
+    "mark": {"color": COLOURS[0]},
+    "text": {"color": "var(--text)"},
+}
+
+
+def with_data(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Spec:
+    """A complete specification.
+
+    Args:
+      spec: From a function of this module.
+      rows: The values by field.
+    """
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "config": _CONFIG,
+        "width": "container",
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"name": "rows", "values": list(rows)},
+        **spec,
+    }
+
+
+def lines(x: str, y: str, series: str, *, titles: tuple[str, str]) -> Spec:
+    """Lines with points, by series; a series differs by its colour and its dashes.
+
+    Args:
+      x: Field at the bottom, a whole number.
+      y: Field at the left.
+      series: Field with the name of the line.
+      titles: Titles of both axes.
+    """
+    return {
+        "height": _HEIGHT,
+        "mark": {"type": "line", "point": {"size": 40}, "tooltip": {"content": "data"}},
+        "encoding": {
+            "x": _quantity(x, titles[0], axis={"tickMinStep": 1, "format": "d"}),
+            "y": _quantity(y, titles[1]),
+            "color": {"field": series, "type": "nominal", "sort": None},
+            "strokeDash": {
+                "field": series,
+                "type": "nominal",
+                "sort": None,
+                "scale": {"range": _DASHES},
+            },
+        },
+    }
+
+
+def bars(category: str, value: str, rows: int, *, title: str) -> Spec:
+    """Horizontal bars in the order of the rows.
+
+    Args:
+      category: Field with the name of the bar.
+      value: Field with its length.
+      rows: Number of bars.
+      title: Title of the axis of lengths.
+    """
+    return {
+        "height": max(2, rows) * _BAR,
+        "mark": {"type": "bar", "tooltip": {"content": "data"}},
+        "encoding": {
+            "y": _category(category),
+            "x": _quantity(value, title, zero=True),
+        },
+    }
+
+
+def dots(
+    category: str, value: str, rows: int, *, title: str, line: float | None
+) -> Spec:
+    """A dot for each row, and a vertical line at a value of comparison.
+
+    Args:
+      category: Field with the name of the dot.
+      value: Field with its place.
+      rows: Number of dots.
+      title: Title of the axis.
+      line: The value of comparison; None for no line.
+    """
+    layers: list[Spec] = [
+        {
+            "mark": {
+                "type": "point",
+                "filled": True,
+                "size": 90,
+                "opacity": 1,
+                "tooltip": {"content": "data"},
+            },
+            "encoding": {
+                "y": _category(category),
+                "x": _quantity(value, title),
+            },
+        }
+    ]
+    if line is not None:
+        rule = {"type": "rule", "strokeDash": [4, 3], "color": COLOURS[1]}
+        layers.append({"mark": rule, "encoding": {"x": {"datum": line}}})
+    return {"height": max(2, rows) * _BAR, "layer": layers}
+
+
+def curve(
+    x: str,
+    y: str,
+    series: str,
+    *,
+    titles: tuple[str, str],
+    points: bool = False,
+    unit: bool = True,
+) -> Spec:
+    """Curves through points in the order of the rows.
+
+    Args:
+      x: Field at the bottom.
+      y: Field at the left.
+      series: Field with the name of the curve.
+      titles: Titles of both axes.
+      points: Whether to draw the points, too.
+      unit: Whether both axes go from 0 to 1.
+    """
+    domain = [0, 1] if unit else None
+    mark: Spec = {"type": "line", "tooltip": {"content": "data"}}
+    mark |= {"point": {"size": 40}} if points else {}
+    return {
+        "height": _HEIGHT,
+        "mark": mark,
+        "encoding": {
+            "x": _quantity(x, titles[0], domain=domain),
+            "y": _quantity(y, titles[1], domain=domain),
+            "order": {"field": "order", "type": "quantitative"},
+            "color": {"field": series, "type": "nominal", "sort": None},
+            "strokeDash": {
+                "field": series,
+                "type": "nominal",
+                "sort": None,
+                "scale": {"range": _DASHES},
+            },
+        },
+    }
+
+
+def cells(x: str, y: str, share: str, text: str, rows: int, *, titles: Any) -> Spec:
+    """A grid of cells, darker for a larger share, each with a number.
+
+    Args:
+      x: Field of the column.
+      y: Field of the row.
+      share: Field with a share from 0 to 1.
+      text: Field with the number.
+      rows: Number of rows of the grid.
+      titles: Titles of columns and rows.
+    """
+    place = {
+        "x": {
+            "field": x,
+            "type": "nominal",
+            "sort": None,
+            "title": titles[0],
+            "axis": {"labelAngle": 0, "orient": "top"},
+        },
+        "y": {"field": y, "type": "nominal", "sort": None, "title": titles[1]},
+    }
+    shade = {
+        "field": share,
+        "type": "quantitative",
+        "scale": {"domain": [0, 1], "range": [0.05, 0.55]},
+        "legend": None,
+    }
+    number = {"field": text, "type": "quantitative", "format": ",d"}
+    return {
+        "height": max(80, rows * (40 if rows < 8 else 24)),
+        "encoding": place,
+        "layer": [
+            {
+                "mark": {"type": "rect", "tooltip": {"content": "data"}},
+                "encoding": {"opacity": shade},
+            },
+            {
+                "mark": {"type": "text", "fontSize": 13 if rows < 8 else 10},
+                "encoding": {"text": number},
+            },
+        ],
+    }
+
+
+def _quantity(
+    field: str,
+    title: str,
+    *,
+    zero: bool = False,
+    domain: Sequence[float] | None = None,
+    axis: Mapping[str, Any] | None = None,
+) -> Spec:
+    scale: Spec = {"zero": zero, "nice": True}
+    if domain is not None:
+        scale = {"domain": list(domain)}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": scale,
+        "axis": {"tickCount": 5, **(axis or {})},
+    }
+
+
+def _category(field: str) -> Spec:
+    return {"field": field, "type": "nominal", "sort": None, "title": None}

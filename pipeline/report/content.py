@@ -1,0 +1,36 @@
+"""The report of a run as a document: which sections it has, in which order."""
+
+from __future__ import annotations
+
+from strategos.components.wording import duration
+from strategos.pipeline.report import outcome, provenance, training
+from strategos.pipeline.report.document import Document
+from strategos.pipeline.report.record import Record
+from strategos.pipeline.view import terminal
+
+
+def document(record: Record) -> Document:
+    """The report of a run; sections without content are left out.
+
+    Args:
+      record: The run, which may still be running, or have failed in its first node.
+    """
+    run = record.run
+    sections = [
+        outcome.verdict(run),
+        outcome.metrics(run),
+        outcome.slices(run),
+        training.training(record),
+        outcome.graph(run),
+        provenance.lineage(record),
+        provenance.settings(record),
+        provenance.environment(record),
+        outcome.warnings(run),
+    ]
+    took = "" if run.duration is None else f", {duration(run.duration)}"
+    return Document(
+        title=run.pipeline,
+        subtitle=f"Run {run.run_id}, {terminal.moment(run.started)}{took}",
+        verdict=outcome.state(run.outcome),
+        sections=[each for each in sections if each],
+    )

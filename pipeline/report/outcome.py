@@ -1,0 +1,285 @@
+"""Sections on the result of a run: verdict, metrics, bounds, slices, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from strategos.components import node_ids
+from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.metrics import METRICS, badness
+from strategos.components.wording import counted, duration
+from strategos.pipeline.history.runs import Run
+from strategos.pipeline.report import charts
+from strategos.pipeline.report.document import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Facts,
+    Kind,
+    Paragraph,
+    Raw,
+    Section,
+    State,
+    Table,
+)
+from strategos.pipeline.view import results, terminal
+
+_BOUNDS = 200  # rows of the table
+_SLICES = 200
+_WORST = 15  # slices in the chart
+_KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("blessed", "finished", "complete"), "good"),
+    **dict.fromkeys(("not blessed", "failed"), "bad"),
+    **dict.fromkeys(("stopped", "interrupted", "running"), "warn"),
+}
+
+
+def state(word: str) -> State:
+    """The outcome of a run or the state of a node, in its colour."""
+    return State(word, _KINDS.get(word, "plain"))
+
+
+def verdict(run: Run) -> Section:
+    """How the run ended, and why."""
+    return Section("verdict", "Verdict", [*_reasons(run), Facts(list(_about(run)))])
+
+
+def _reasons(run: Run) -> Iterator[Block]:
+    if run.outcome == "running":
+        text = "The run is still going: this report has what is recorded so far."
+        yield Paragraph(text, "warn")
+    if run.cause:
+        cause = Raw(f"{run.failed_node or run.outcome}: {run.cause}", "cause")
+        yield Paragraph(cause, state(run.outcome).kind)
+    elif run.outcome == "interrupted":
+        yield Paragraph("The run was interrupted, or its process was killed.", "warn")
+    if run.summary and not run.cause:
+        kind: Kind = "good" if run.summary["blessed"] else "bad"
+        yield Paragraph(Raw(run.summary["reason"], "reason"), kind)
+    elif run.summary is None and not run.cause and run.outcome == "finished":
+        yield Paragraph("No model was evaluated.")
+
+
+def _about(run: Run) -> Iterator[tuple[str, Cell]]:
+    yield "outcome", state(run.outcome)
+    if run.blessed is not None:
+        word = "blessed" if run.blessed else "not blessed"
+        yield "model", state(word)
+    yield "started", terminal.moment(run.started)
+    if run.duration is not None:
+        yield "took", duration(run.duration)
+    if run.pushed:
+        yield ("canary" if run.slot else "pushed"), run.pushed[0]
+    if run.reason:
+        yield "reason of the run", run.reason
+    if run.warnings:
+        yield "warnings", len(run.warnings)
+    yield "log", run.log
+
+
+def metrics(run: Run) -> Section | None:
+    """The metrics of all rows, and the bounds; None without metrics."""
+    if run.summary is None:
+        found = run.metrics or run.trainer.get("evaluation") or {}
+        rows = list(found.items())
+        columns = [Column("metric", "metric"), Column("model", "model", True)]
+        table = Table("Metrics", columns, rows)
+        return Section("metrics", "Metrics", [table]) if rows else None
+    blocks: list[Block] = [_metrics(run.summary)]
+    if trivial := run.summary.get("trivial"):
+        answer = f"{trivial['answer']:.4g}"
+        what = "the most frequent class" if _is_multi(run.summary) else "the mean label"
+        text = f"The trivial model answers {answer}, {what}, for all rows."
+        blocks.append(Paragraph(text))
+    if run.summary.get("incomparable"):
+        text = f"No comparison with production: {run.summary['incomparable']}"
+        blocks.append(Paragraph(Raw(text, "message"), "warn"))
+    if run.summary["bounds"]:
+        blocks.append(_bounds(run.summary))
+    return Section("metrics", "Metrics and bounds", blocks)
+
+
+def _is_multi(summary: Mapping[str, Any]) -> bool:
+    return bool(summary["task"] == "multi_class")
+
+
+def _metrics(summary: Mapping[str, Any]) -> Table:
+    baseline, trivial = summary.get("baseline") or {}, summary.get("trivial") or {}
+    errors = summary.get("errors") or {}
+    columns = [Column("metric", "metric"), Column("model", "model", True)]
+    columns += [Column("error", "known to ±", True)] if errors else []
+    if baseline:
+        columns += [
+            Column("baseline", "in production", True),
+            Column("change", "change", True),
+            Column("better", "", False),
+        ]
+    columns += [Column("trivial", "trivial", True)] if trivial else []
+    rows = []
+    for name, value in summary["overall"].items():
+        row: list[Cell] = [name, value]
+        row += [errors.get(name)] if errors else []
+        row += _compared(name, value, baseline.get(name)) if baseline else []
+        row += [trivial.get(name)] if trivial else []
+        rows.append(row)
+    title = f"Over {counted(summary['examples'], 'example')} of the eval split"
+    if (weighted := summary.get("weighted")) is not None:
+        title += f", of weight {weighted:,.6g}"
+    return Table(title, columns, rows)
+
+
+def _compared(name: str, value: float | None, before: float | None) -> list[Cell]:
+    if value is None or before is None:
+        return [before, None, ""]
+    worse = badness(name, value) - badness(name, before)
+    word = State("worse", "bad") if worse > 0 else State("better", "good")
+    return [before, value - before, "same" if worse == 0 else word]
+
+
+def _bounds(summary: Mapping[str, Any]) -> Table:
+    order = sorted(
+        summary["bounds"],
+        key=lambda check: (
+            check["ok"],
+            bool(check.get("skipped")),
+            check["slice"] != "overall",
+        ),
+    )
+    columns = [
+        *(Column("metric", "metric"), Column("slice", "slice")),
+        *(Column("bound", "bound"), Column("received", "received", True)),
+        *(Column("examples", "examples", True), Column("result", "result")),
+        Column("note", "note"),
+    ]
+    rows = [_bound(check) for check in order[:_BOUNDS]]
+    failed = sum(not check["ok"] for check in summary["bounds"])
+    title = f"Bounds: {failed} of {len(order)} {'fails' if failed == 1 else 'fail'}"
+    return Table(title, columns, rows, max(0, len(order) - _BOUNDS))
+
+
+def _bound(check: Mapping[str, Any]) -> list[Cell]:
+    required, _ = verdicts.apart(check["required"], check["received"])
+    wanted = verdicts.BOUNDS[check["bound"]].format(required)
+    if check["bound"] == "better_than":
+        wanted = f"better than the trivial model ({required})"
+    result = State("holds", "good") if check["ok"] else State("fails", "bad")
+    if check.get("skipped"):
+        result = State("skipped", "plain")
+    name: Cell = check["slice"]
+    return [
+        check["metric"],
+        name if name == "overall" else Raw(str(name), "slice"),
+        wanted,
+        check["received"],
+        check["examples"],
+        result,
+        check["note"] or "",
+    ]
+
+
+def slices(run: Run) -> Section | None:
+    """Where the model does worst; None if nothing is sliced."""
+    if not run.summary or not run.summary["slices"]:
+        return None
+    judged = dict.fromkeys(bound["metric"] for bound in run.summary["bounds"])
+    others = (name for name in run.summary["overall"] if _has_worse(name))
+    names = [*judged, *others]
+    blocks: list[Block] = []
+    for name in dict.fromkeys(names[: max(1, len(judged))]):
+        ranked = results.ranked(run.summary, name)[:_WORST]
+        if ranked:
+            blocks.append(_worst(run.summary, name, ranked))
+    blocks.append(_all_slices(run.summary))
+    missing = run.summary.get("without_value") or {}
+    if gaps := [(f"rows without {name}", n) for name, n in missing.items() if n]:
+        blocks.append(Facts(gaps))
+    return Section("slices", "Slices", blocks)
+
+
+def _has_worse(name: str) -> bool:
+    definition = METRICS.get(name)
+    return bool(definition and (definition.direction or definition.target is not None))
+
+
+def _worst(summary: Mapping[str, Any], name: str, ranked: Sequence[Any]) -> Chart:
+    columns = [
+        *(Column("slice", "slice"), Column("value", name, True)),
+        Column("examples", "examples", True),
+    ]
+    rows = [
+        (Raw(slice_name, "slice"), piece["metrics"][name], piece["examples"])
+        for slice_name, piece in ranked
+    ]
+    overall = summary["overall"][name]
+    whole = "" if overall is None else f"; the line is {name} of all examples"
+    return Chart(
+        f"slices-{name.replace('_', '-')}",
+        charts.dots("slice", "value", len(rows), title=name, line=overall),
+        Table(f"Worst slices by {name}", columns, rows),
+        f"The worst at the top, of at least {results.FEW_ROWS} examples{whole}.",
+    )
+
+
+def _all_slices(summary: Mapping[str, Any]) -> Table:
+    names = list(summary["overall"])
+    columns = [
+        *(Column("slice", "slice"), Column("examples", "examples", True)),
+        *(Column(name, name, True) for name in names),
+    ]
+    order = sorted(summary["slices"], key=lambda piece: -piece["examples"])
+    rows = [
+        (
+            Raw(f"{piece['feature']}={piece['value']}", "slice"),
+            piece["examples"],
+            *(piece["metrics"].get(name) for name in names),
+        )
+        for piece in order[:_SLICES]
+    ]
+    left_out = max(0, len(order) - _SLICES)
+    folded = len(rows) > 12
+    return Table("All slices, the largest first", columns, rows, left_out, folded)
+
+
+def warnings(run: Run) -> Section | None:
+    """The warnings of all nodes; None without any."""
+    columns = [Column("node", "node"), Column("warning", "warning")]
+    rows = [(node, Raw(text, "warning")) for node, text in run.warnings]
+    if not rows:
+        return None
+    return Section("warnings", "Warnings", [Table("Warnings by node", columns, rows)])
+
+
+def graph(run: Run) -> Section | None:
+    """The nodes with their times; None if none has started."""
+    if not run.nodes:
+        return None
+    before = {
+        node.name: ", ".join(
+            each
+            for each in node_ids.FOLLOWS.get(node.name, ())
+            if any(other.name == each for other in run.nodes)
+        )
+        for node in run.nodes
+    }
+    columns = [
+        *(Column("node", "node"), Column("state", "state")),
+        *(Column("seconds", "seconds", True), Column("rows", "rows", True)),
+        Column("follows", "follows"),
+    ]
+    rows = [
+        (node.name, state(node.state), node.seconds, node.rows, before[node.name])
+        for node in run.nodes
+    ]
+    chart = Chart(
+        "graph-times",
+        charts.bars("node", "seconds", len(rows), title="seconds"),
+        Table("Nodes and their times", columns, rows),
+        "In the order of their starts. A cached node took its outputs from an earlier "
+        "run.",
+        unfolded=True,
+    )
+    cached = sum(node.state == "cached" for node in run.nodes)
+    text = f"{counted(len(run.nodes), 'node')}, {cached} from the cache."
+    return Section("graph", "Graph", [Paragraph(text), chart])

@@ -1,0 +1,84 @@
+"""Everything that ML Metadata and artifacts know of one run, read for its report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from strategos.components.errors import UserError
+from strategos.pipeline.history import lineage, runs
+from strategos.pipeline.history.lineage import Lineage, LineageStep
+from strategos.pipeline.history.runs import Run
+from strategos.pipeline.history.store import Store, reads_store
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One run.
+
+    Attributes:
+      run: The run in full.
+      steps: Its nodes with their parameters and outputs, in the order of their starts;
+        a cached node has the outputs of an earlier run.
+      lineage: What led to its model, or else to its last artifact; None without one.
+    """
+
+    run: Run
+    steps: tuple[LineageStep, ...]
+    lineage: Lineage | None
+
+    def facts(self, node: str) -> dict[str, Any]:
+        """Parameters of a node and properties of its outputs; {} if it did not run."""
+        return next((step.facts() for step in self.steps if step.node == node), {})
+
+    def folder(self, node: str, kind: str) -> Path | None:
+        """The folder of an output of a node, if it can be read from this machine.
+
+        Args:
+          node: The node's id.
+          kind: The type of the artifact.
+        """
+        outputs = (
+            out for step in self.steps if step.node == node for out in step.outputs
+        )
+        folders = (Path(out.uri) for out in outputs if out.type == kind)
+        return next(filter(Path.is_dir, folders), None)
+
+    def json(self, node: str, kind: str, name: str) -> dict[str, Any] | None:
+        """The content of a JSON file in an output of a node; None if it has none.
+
+        Args:
+          node: The node's id.
+          kind: The type of the artifact.
+          name: Name of the file.
+        """
+        folder = self.folder(node, kind)
+        if folder:
+            with contextlib.suppress(OSError, ValueError):
+                return dict(json.loads((folder / name).read_text()))
+        return None
+
+
+@reads_store
+def read(store: Store, run_id: str | None = None) -> Record:
+    """Reads a run, which may still be running.
+
+    Args:
+      store: The root's ML Metadata.
+      run_id: The run's id, or its beginning; None for the last run.
+
+    Raises:
+      UserError: No such run exists.
+    """
+    run = runs.run(store, run_id)
+    steps = lineage.steps_of(store, run.run_id)
+    made = [output.id for step in steps for output in step.outputs]
+    traced = None
+    for model in (run.run_id, *map(str, made[-1:])):
+        with contextlib.suppress(UserError):
+            traced = lineage.lineage(store, model)
+            break
+    return Record(run, steps, traced)

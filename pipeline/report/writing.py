@@ -1,0 +1,80 @@
+"""Writes the report of a run to a file: as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.files import commit, full_disk
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.report import content, document, page, record
+from strategos.pipeline.root.state import make_state, state_folder
+
+FILE = "report.html"
+
+
+def place(root: str | Path, run_id: str) -> Path:
+    """The path of a run's report, in the local state of its root.
+
+    Args:
+      root: The pipeline root.
+      run_id: The run's id.
+    """
+    return state_folder(root) / "runs" / run_id.replace("/", "-") / FILE
+
+
+def html(read: record.Record, *, redact: bool = False) -> str:
+    """The page of a run.
+
+    Args:
+      read: The run.
+      redact: Whether to leave out values of the data, and messages that may quote them.
+    """
+    about = content.document(read)
+    about = document.redacted(about) if redact else about
+    at = time.strftime("%Y-%m-%d %H:%M:%S")
+    left_out = " Values of the data are left out." if redact else ""
+    return page.render(about, f"Written {at} by strategos report.{left_out}")
+
+
+def write(
+    store: Store,
+    run_id: str | None = None,
+    *,
+    to: str | Path | None = None,
+    redact: bool = False,
+) -> Path:
+    """Writes the report of a run, in place of an earlier one.
+
+    Args:
+      store: The root's ML Metadata.
+      run_id: The run's id, or its beginning; None for the last run.
+      to: The file; by default in the local state of the root.
+      redact: As for `html`.
+
+    Returns:
+      The absolute path of the file.
+
+    Raises:
+      UserError: No such run exists, or the file cannot be written.
+    """
+    read = record.read(store, run_id)
+    target = Path(to) if to else place(store.root or ".", read.run.run_id)
+    try:
+        if not to:
+            make_state(target.parent)
+        commit.write(target, html(read, redact=redact))
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    return Path(os.path.abspath(target))
+
+
+def _unwritable(target: Path, error: OSError) -> UserError:
+    if full_disk.is_reported(str(error)):
+        return UserError(full_disk.message(str(error), str(target.parent)))
+    return BadInputError(
+        f"{target}: the report cannot be written: {error.strerror or error}",
+        remedy="Name a file in a folder that you may write to: --output FILE.",
+    )

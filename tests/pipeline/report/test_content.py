@@ -1,0 +1,164 @@
+"""What a report says of runs that ended in different ways."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
+from strategos.pipeline.history.runs import NodeRun, Run
+from strategos.pipeline.report import content, document, page
+from strategos.pipeline.report.document import Chart, Facts, Paragraph, Raw, Table
+from strategos.pipeline.report.record import Record
+
+_START = 1_795_278_914.0
+HOSTILE = "</script><script>alert(1)</script>\u202egnp.\u202c 🛫 <b>&amp;"
+
+
+def bound(**fields):
+    known = {"metric": "auc", "slice": "overall", "bound": "at_least", "ok": True}
+    known |= {"required": 0.7, "received": 0.74, "examples": 500, "note": None}
+    return known | fields
+
+
+def piece(value, auc, examples=100):
+    metrics = {"auc": auc, "calibration": 1.0}
+    return {
+        **{"feature": "carrier", "value": value, "examples": examples},
+        "metrics": metrics,
+    }
+
+
+def summary(**fields):
+    return {
+        **{"task": "binary", "label": "late", "examples": 500},
+        "overall": {"auc": 0.74, "calibration": 1.013},
+        "baseline": {"auc": 0.75, "calibration": 1.1},
+        "trivial": {"answer": 0.2, "auc": 0.5, "calibration": 1.0},
+        "errors": {"auc": 0.001},
+        "slices": [piece("UA", 0.8), piece(HOSTILE, 0.6), piece("few", 0.1, 3)],
+        "bounds": [bound(), bound(bound="may_drop", required=0.005, received=0.01)],
+        **{"blessed": True, "reason": "bounds held: 2", **fields},
+    }
+
+
+def made(node, **properties):
+    output = MadeArtifact(7, "out", "Examples", "/nowhere", properties)
+    return LineageStep(node, 1, "r1", False, _START, 3.0, {"x": 1}, (output,), ())
+
+
+def run(**fields):
+    known = {
+        **{"run_id": "r1", "pipeline": "flights", "started": _START},
+        **{"finished": _START + 60, "outcome": "blessed", "blessed": True},
+        "nodes": (NodeRun("ExampleGen", "complete", 2.5, 600),),
+    }
+    return Run(**(known | fields))
+
+
+def report(*steps, **fields):
+    return content.document(Record(run(**fields), steps, None))
+
+
+def blocks(made, section, kind):
+    (found,) = (each for each in made.sections if each.id == section)
+    return [block for block in found.blocks if isinstance(block, kind)]
+
+
+def test_metrics_stand_beside_production_and_the_trivial_model():
+    table, _ = blocks(report(summary=summary()), "metrics", Table)
+    auc, calibration = page.records(table)
+    assert auc == {
+        **{"metric": "auc", "model": 0.74, "error": 0.001, "baseline": 0.75},
+        **{"change": pytest.approx(-0.01), "better": "worse", "trivial": 0.5},
+    }
+    assert calibration["better"] == "better"  # nearer to 1
+
+
+def test_failed_bounds_come_first():
+    failed = bound(slice="carrier=OO", required=0.6, received=0.51, ok=False)
+    skipped = bound(slice="carrier=F9", received=None, skipped="few_examples")
+    made = report(summary=summary(bounds=[skipped, bound(), failed]))
+    table = blocks(made, "metrics", Table)[1]
+    shown = [(each["slice"], each["result"]) for each in page.records(table)]
+    assert shown == [
+        *(("carrier=OO", "fails"), ("overall", "holds")),
+        ("carrier=F9", "skipped"),
+    ]
+    assert table.title == "Bounds: 1 of 3 fails"
+
+
+def test_worst_slices_are_drawn_without_slices_of_few_rows():
+    (chart,) = blocks(report(summary=summary()), "slices", Chart)
+    rows = page.records(chart.table)
+    assert [each["value"] for each in rows] == [0.6, 0.8]
+    (rule,) = (x for x in chart.spec["layer"] if x["mark"]["type"] == "rule")
+    assert rule["encoding"]["x"]["datum"] == 0.74
+
+
+def test_curves_have_each_epoch_of_training_and_validation():
+    history = {"loss": [0.6, float("nan")], "val_loss": [0.5, 0.4]}
+    made = report(trainer={"strategy": "mirrored", "history": history})
+    (chart,) = blocks(made, "training", Chart)
+    rows = [tuple(each.values()) for each in page.records(chart.table)]
+    assert rows == [
+        *((1, "training", 0.6), (2, "training", None)),
+        *((1, "validation", 0.5), (2, "validation", 0.4)),
+    ]
+
+
+def test_a_long_training_keeps_its_last_epoch():
+    history = {"loss": [1 / n for n in range(1, 2002)]}
+    made = report(trainer={"strategy": "one_device", "history": history})
+    (chart,) = blocks(made, "training", Chart)
+    rows = page.records(chart.table)
+    assert len(rows) <= 402 and rows[-1]["epoch"] == 2001
+
+
+def test_a_run_that_failed_in_its_first_node_is_reported():
+    cause = "data.examples: no file matches data/*.csv"
+    nodes = (NodeRun("ExampleGen", "failed", 0.1, cause=cause),)
+    made = report(
+        **{"outcome": "failed", "blessed": None, "cause": cause},
+        **{"failed_node": "ExampleGen", "nodes": nodes},
+    )
+    names = [each.id for each in made.sections]
+    assert names == ["verdict", "graph", "environment"]
+    (why,) = blocks(made, "verdict", Paragraph)
+    assert why.text.value == f"ExampleGen: {cause}" and why.kind == "bad"
+    assert "data/*.csv" in page.render(made, "")
+
+
+def test_a_run_that_is_still_going_is_reported_as_such():
+    made = report(outcome="running", finished=None, blessed=None, nodes=())
+    text = blocks(made, "verdict", Paragraph)[0].text
+    assert text.startswith("The run is still going")
+    assert dict(blocks(made, "verdict", Facts)[0].rows)["outcome"].kind == "warn"
+
+
+def test_settings_are_listed_by_dotted_key():
+    step = dataclasses.replace(
+        made("Trainer"),
+        parameters={"epochs": 4, "settings": {"callbacks": {"csv": False}, "n": None}},
+    )
+    (table,) = blocks(report(step), "settings", Table)
+    assert table.rows == [
+        *[("Trainer", "epochs", "4"), ("Trainer", "settings.callbacks.csv", "false")]
+    ]
+
+
+def test_a_redacted_report_has_no_value_of_the_data():
+    warning = (("Trainer", f"`{HOSTILE}` is rare"),)
+    whole = report(summary=summary(reason=f"auc, {HOSTILE}"), warnings=warning)
+    made = document.redacted(whole)
+    assert any(isinstance(cell, Raw) for cell in document.cells(whole))
+    assert not any(isinstance(cell, Raw) for cell in document.cells(made))
+    text = page.render(made, "")
+    assert "alert(1)" not in text and "carrier=UA" not in text
+    (chart,) = blocks(made, "slices", Chart)
+    (table,) = blocks(made, "slices", Table)
+    # The same slice has the same name everywhere.
+    worst = page.records(chart.table)[0]
+    same = [row for row in page.records(table) if row["slice"] == worst["slice"]]
+    assert [row["auc"] for row in same] == [0.6]
