@@ -22,9 +22,6 @@ from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.runners import apart
 
 if TYPE_CHECKING:
-    from strategos.components.data_files.listing import Listing
-    from strategos.components.trainer.distribution.environment import ClusterSpec
-    from strategos.components.trainer.distribution.strategy import Choice
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.run import orchestration
@@ -125,23 +122,6 @@ def config(arguments: argparse.Namespace) -> int:
     if arguments.json:
         text = loading.effective_json(loaded)
     print(text.rstrip("\n"))
-    return ExitCode.DONE
-
-
-def explain(arguments: argparse.Namespace) -> int:
-    """`strategos explain distribution`: the strategy, its reason and a step's cost."""
-    from strategos.pipeline.plan import explain
-    from strategos.pipeline.run import preflight
-    from strategos.pipeline.view import explain as explain_view
-
-    config = load(arguments).config
-    data = config.data.listing()
-    preflight.reject(config, data)
-    explanation = explain.distribution(config, *_chosen(config, data))
-    if arguments.json:
-        print(json.dumps(explanation.to_json(), indent=2))
-    else:
-        explain_view.show(explanation)
     return ExitCode.DONE
 
 
@@ -297,20 +277,3 @@ def load(arguments: argparse.Namespace, *sets: str) -> Loaded:
 def _shown(path: Path) -> str:
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)
-
-
-def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
-    """The strategy that trains here, and the cluster that the environment names.
-
-    Raises a ConfigError as `preflight.reject_training` does.
-    """
-    from strategos.pipeline.checks import training
-    from strategos.pipeline.run import preflight
-
-    problems = list(training.step_problems(config, data))
-    try:
-        choice = training.choose(config)
-    except UserError as error:
-        problems.append(error)
-    preflight.raise_all(config, problems)
-    return choice

@@ -47,6 +47,25 @@ def settings() -> argparse.ArgumentParser:
     return parser
 
 
+def root() -> argparse.ArgumentParser:
+    """Options of all commands that read the history of a root."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        help=f"the pipeline root (default: of ./{MAIN_FILE}, else the last one used), "
+        "or grpc://HOST:PORT of Kubeflow's ML Metadata",
+    )
+    return parser
+
+
+def place() -> argparse.ArgumentParser:
+    """The options of `root`, and JSON as the form of the output."""
+    parser = argparse.ArgumentParser(add_help=False, parents=[root()])
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
 def duration(text: str) -> str:
     """The type of durations such as `30s`."""
     if not re.fullmatch("[1-9][0-9]{0,5}[smhdw]", text):

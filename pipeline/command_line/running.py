@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from strategos.pipeline.command_line.arguments import Commands, Parents, count, duration
+from strategos.pipeline.command_line.arguments import (
+    Commands,
+    Parents,
+    count,
+    duration,
+    place,
+)
+from strategos.pipeline.config import MAIN_FILE
 
 
 def add(commands: Commands, parents: Parents) -> None:
@@ -79,14 +86,28 @@ def add(commands: Commands, parents: Parents) -> None:
         "config", parents=parents, help="show the effective settings and their origin"
     )
     config.add_argument("--json", action="store_true", help="print JSON")
-    subject = argparse.ArgumentParser(add_help=False)
-    subject.add_argument("what", choices=["distribution"], metavar="distribution")
     explain = commands.add_parser(
-        "explain",
-        parents=[subject, *parents],
-        help="show which devices would train the model, why, and at what cost",
+        "explain", help="show why a run or a choice is as it is"
     )
-    explain.add_argument("--json", action="store_true", help="print JSON")
+    what = explain.add_subparsers(dest="what", required=True, metavar="WHAT")
+    distribution = what.add_parser(
+        "distribution",
+        parents=parents,
+        help="show the devices that would train the model, why, and at what cost",
+    )
+    distribution.add_argument("--json", action="store_true", help="print JSON")
+    run = what.add_parser(
+        "run",
+        parents=[parents[0], place()],
+        help="show why each node of a run ran, or was taken from the cache",
+    )
+    run.add_argument(
+        "run_or_pipeline",
+        nargs="*",
+        metavar="[RUN] [PIPELINE_YAML]",
+        help="the run's id (default: of the last run); the pipeline (default: "
+        f"./{MAIN_FILE}, else that of the last root used)",
+    )
     check = commands.add_parser(
         "check-cluster",
         parents=parents,

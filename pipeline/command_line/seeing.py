@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from strategos.pipeline.command_line import arguments
 from strategos.pipeline.command_line.arguments import READ, Commands, count
 from strategos.pipeline.config import MAIN_FILE
 
@@ -15,15 +16,7 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
       commands: The commands of `strategos`.
       shared: The options of all commands.
     """
-    root = argparse.ArgumentParser(add_help=False)
-    root.add_argument(
-        "--root",
-        metavar="DIR",
-        help=f"the pipeline root (default: of ./{MAIN_FILE}, else the last one used), "
-        "or grpc://HOST:PORT of Kubeflow's ML Metadata",
-    )
-    place = argparse.ArgumentParser(add_help=False, parents=[root])
-    place.add_argument("--json", action="store_true", help="print JSON")
+    root, place = arguments.root(), arguments.place()
     runs = commands.add_parser(
         "runs", parents=[shared, place], help="list past runs and how they ended"
     )

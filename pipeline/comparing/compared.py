@@ -156,7 +156,7 @@ def stack_changes(
       before: Of `MadeFrom.stack`.
       after: Of `MadeFrom.stack`.
     """
-    return tuple(_changes(dict(_leaves(before)), dict(_leaves(after))))
+    return tuple(changes(dict(leaves(before)), dict(leaves(after))))
 
 
 def to_json(compared: Comparison) -> dict[str, Any]:
@@ -184,9 +184,9 @@ def _reject(before: Run, after: Run) -> None:
 def _causes(before: Kept, after: Kept) -> dict[str, tuple[Any, ...]]:
     first, second = before.made_from, after.made_from
     return {
-        "settings": tuple(_changes(_settings(before), _settings(after))),
-        "code": tuple(_code(before, after)),
-        "data": tuple(_data(first.data, second.data)),
+        "settings": tuple(changes(_settings(before), _settings(after))),
+        "code": tuple(code(before, after)),
+        "data": tuple(data(first.data, second.data)),
         "stack": stack_changes(first.stack, second.stack),
     }
 
@@ -198,25 +198,43 @@ def _settings(kept: Kept) -> dict[str, Any]:
         key: os.path.relpath(value, folder)
         if isinstance(value, str) and value.startswith(f"{folder}/")
         else value
-        for key, value in _leaves(kept.made_from.settings)
+        for key, value in leaves(kept.made_from.settings)
     }
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the values of a nested mapping by key path, without empty ones.
+
+    Args:
+      values: The mapping.
+      prefix: The beginning of each path.
+    """
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         elif value not in ({}, None):
             yield f"{prefix}{name}", value
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    """Yields the values that differ.
+
+    Args:
+      before: Values by name.
+      after: Values by name.
+    """
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
             yield Change(name, before.get(name), after.get(name))
 
 
-def _code(before: Kept, after: Kept) -> Iterator[FileChange]:
+def code(before: Kept, after: Kept) -> Iterator[FileChange]:
+    """Yields the files of the user's code that differ.
+
+    Args:
+      before: The record of the first run.
+      after: The record of the second run.
+    """
     first, second = before.made_from.code, after.made_from.code
     for path in sorted(first.keys() | second.keys()):
         if first.get(path) == second.get(path):
@@ -240,12 +258,15 @@ def _lines(kept: Kept, digest: str | None) -> list[str] | None:
         return None
 
 
-def _data(
-    before: Sequence[DataFile], after: Sequence[DataFile]
-) -> Iterator[FileChange]:
+def data(before: Sequence[DataFile], after: Sequence[DataFile]) -> Iterator[FileChange]:
+    """Yields the data files that differ; one that was only moved does not.
+
+    Args:
+      before: The files of the first run.
+      after: The files of the second run.
+    """
     first = {each.path: each.digest for each in before}
     second = {each.path: each.digest for each in after}
-    # A file that was moved, and is otherwise the same, changes no row.
     moved = set(first.values()) & set(second.values())
     for path in sorted(first.keys() | second.keys()):
         old, new = first.get(path), second.get(path)

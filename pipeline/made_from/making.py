@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strategos.components import events
+from strategos.components import events, node_ids
 from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
 from strategos.components.user_code import fingerprint
@@ -30,8 +30,9 @@ def keep(config: Config, data: Listing, plan: Plan) -> None:
       plan: The run's plan.
     """
     try:
-        files = code(config)
-        made = _made_from(config, data, plan, files)
+        of_node = code(config)
+        files = {k: path for each in of_node.values() for k, path in each.items()}
+        made = _made_from(config, data, plan, of_node, files)
         record.write(state_folder(config.run.root), plan.run_id, made, files)
     except OSError as error:
         events.emit(
@@ -41,32 +42,42 @@ def keep(config: Config, data: Listing, plan: Plan) -> None:
         )
 
 
-def code(config: Config) -> dict[str, Path]:
-    """The files of the user's code, and the schema, by path relative to the YAML.
+def code(config: Config) -> dict[str, dict[str, Path]]:
+    """The files of the user's code, by node and by path relative to the YAML.
 
     Args:
       config: The effective settings.
+
+    Returns:
+      Under "", the modules of `plugins` and the schema.
     """
     folder = Path(config.folder).resolve()
-    modules: list[tuple[str, Sequence[str]]] = [
-        (config.transform.module, config.transform.files),
-        (config.trainer.module, config.trainer.files),
-        *((each.module, each.files) for each in config.nodes.values()),
-        *((each, ()) for each in config.plugins),
-    ]
-    found: dict[str, Path] = {}
-    for module, declared in modules:
-        name = module.partition(":")[0]
-        members = fingerprint.members(str(folder), name, declared)
-        found |= {os.path.relpath(at, folder): path for at, path in members.items()}
+    sections: dict[str, tuple[str, Sequence[str]]] = {
+        node_ids.TRANSFORM: (config.transform.module, config.transform.files),
+        node_ids.TRAINER: (config.trainer.module, config.trainer.files),
+        **{name: (each.module, each.files) for name, each in config.nodes.items()},
+    }
+    found = {node: _members(folder, *each) for node, each in sections.items()}
+    others = [_members(folder, module, ()) for module in config.plugins]
+    found[""] = {name: path for files in others for name, path in files.items()}
     if config.schema_.file and not is_remote(config.schema_.file):
         path = Path(config.schema_.file)
-        found[os.path.relpath(path, folder)] = path
-    return dict(sorted(found.items()))
+        found[""][os.path.relpath(path, folder)] = path
+    return found
+
+
+def _members(folder: Path, module: str, declared: Sequence[str]) -> dict[str, Path]:
+    name = module.partition(":")[0]
+    members = fingerprint.members(str(folder), name, declared)
+    return {os.path.relpath(at, folder): path for at, path in members.items()}
 
 
 def _made_from(
-    config: Config, data: Listing, plan: Plan, files: Mapping[str, Path]
+    config: Config,
+    data: Listing,
+    plan: Plan,
+    of_node: Mapping[str, Mapping[str, Path]],
+    files: Mapping[str, Path],
 ) -> record.MadeFrom:
     settings = config.model_dump(mode="json", by_alias=True)
     settings.pop("notify")  # its addresses may contain passwords
@@ -78,6 +89,7 @@ def _made_from(
         settings=settings,
         yaml=str(config.path),
         code=dict(zip(files, hashed, strict=True)),
+        used_by={node: sorted(each) for node, each in of_node.items() if node},
         data=[
             record.DataFile(span, path, digest)
             for (span, path), digest in zip(pairs, of_data, strict=True)

@@ -47,6 +47,8 @@ class MadeFrom:
       yaml: The path of the YAML file.
       code: The digest of each file of the user's code, and of the schema, by its path
         relative to the YAML's folder.
+      used_by: The paths of `code` that each node's module, its imports and settings
+        name, by the node's id.
       data: The data files, in the order in which the run read them.
       stack: Versions, machine and environment: sections of texts by name.
       part: Whether only some nodes ran.
@@ -55,6 +57,7 @@ class MadeFrom:
     settings: Mapping[str, Any]
     yaml: str
     code: Mapping[str, str]
+    used_by: Mapping[str, Sequence[str]]
     data: Sequence[DataFile]
     stack: Mapping[str, Mapping[str, str]]
     part: bool = False

@@ -242,7 +242,6 @@ def _commands(parser, words=()):
 
 COMMANDS = dict(_commands(command_line.parser()))
 NEEDED = {
-    "explain": ["distribution"],
     "schedule export": ["--to", "cron"],
     "lineage": ["MODEL"],
     "reproduce": ["MODEL"],
@@ -263,13 +262,16 @@ _WITHOUT = {"data", "engine", "init"}
 def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
     asked = [*command.split(), *NEEDED.get(command, ())]
     found = command_line.parser().parse_args(asked)
-    reads = command in {"runs", "lineage", "reproduce", "tensorboard", "doctor"}
+    reads = command in {
+        *("runs", "explain run", "lineage", "reproduce", "tensorboard", "doctor")
+    }
     named = getattr(found, "pipeline", None)
     assert named is None if reads else named == "pipeline.yaml"  # theirs: test_roots
     assert "./pipeline.yaml" in COMMANDS[command].format_help()
     words = [*asked, "other.yaml"]
     found = vars(command_line.parser().parse_args(words))
-    assert "other.yaml" in (found.get("pipeline"), *found.get("show_or_pipeline", ()))
+    listed = found.get("show_or_pipeline", found.get("run_or_pipeline", ()))
+    assert "other.yaml" in (found.get("pipeline"), *listed)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,30 @@ def test_causes_of_a_change_are_named(small, first):
     assert compared(small, first) == found  # with the last one
 
 
+def test_each_node_has_a_reason(small, first):
+    words = ("explain", "run", str(small.yaml), "--json")
+    found = json.loads(small.strategos(*words).stdout)["nodes"]
+    reasons = {each["node"]: each for each in found}
+    assert [each["node"] for each in found] == list(small.states())
+    changed = {
+        x["name"]: (x["before"], x["after"])
+        for x in reasons["Trainer"].pop("parameters")
+    }
+    assert changed["epochs"] == (1, 2)
+    assert reasons["Trainer"]["files"] == ["model.py changed"]
+    assert ["transform_graph", "Transform"] in reasons["Trainer"]["inputs"]
+    assert reasons["Trainer"]["compared"] == first
+    (file,) = reasons["ExampleGen"]["files"]
+    assert file.endswith("span-1/rows.csv removed")
+    assert reasons["Transform"]["files"] == []  # its module has not changed
+    assert "new outputs of ExampleGen" in reasons["Transform"]["text"]
+    assert reasons["ImportSchemaGen"]["state"] == "cached"
+    assert first in reasons["ImportSchemaGen"]["text"]
+    words = ("explain", "run", first, str(small.yaml))
+    said = small.strategos(*words).stdout
+    assert said.count("ran: it had not run before") == len(found)
+
+
 def test_a_model_is_made_again_bit_by_bit_from_the_code_of_its_run(small, first):
     version = small.serving()[0]
     found = json.loads(reproduced(small, version, "again").stdout)

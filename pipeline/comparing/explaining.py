@@ -1,0 +1,111 @@
+"""`strategos explain`: why a run, or the choice of devices, is as it is."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.pipeline import commands
+from strategos.pipeline.comparing import reasons
+from strategos.pipeline.history import roots, runs
+from strategos.pipeline.made_from import record
+from strategos.pipeline.view import terminal
+from strategos.pipeline.view.report import headline, paragraph
+
+if TYPE_CHECKING:
+    from strategos.components.data_files.listing import Listing
+    from strategos.components.trainer.distribution.environment import ClusterSpec
+    from strategos.components.trainer.distribution.strategy import Choice
+    from strategos.pipeline.comparing.reasons import Reason
+    from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.runs import Run
+    from strategos.pipeline.made_from.record import Kept
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """`strategos explain distribution` and `explain run`."""
+    if arguments.what == "run":
+        return _run(arguments)
+    return _distribution(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Why each node of a run ran, or was taken from the cache."""
+    words = list(arguments.run_or_pipeline)
+    pipeline = next((x for x in words if x.endswith((".yaml", ".yml"))), None)
+    ids = [word for word in words if word != pipeline]
+    if len(ids) > 1:
+        raise BadInputError(
+            f"strategos explain run: received {' '.join(words)!r}; name one run"
+        )
+    history = roots.open_history(pipeline, arguments.root)
+    run = runs.run(history.store, ids[0] if ids else None)
+    listed = reasons.of_run(history.store, run, _Records(str(history.store.root)))
+    if arguments.json:
+        plain = [dataclasses.asdict(each) for each in listed]
+        print(json.dumps({"run": run.run_id, "nodes": plain}, indent=2))
+    else:
+        _show(run, listed)
+    return ExitCode.DONE
+
+
+class _Records(dict[str, "Kept | None"]):
+    """What runs were made from, read at the first use."""
+
+    def __init__(self, root: str):
+        super().__init__()
+        self._root = root
+
+    def __missing__(self, run_id: str) -> Kept | None:
+        try:
+            self[run_id] = record.read(self._root, run_id)
+        except UserError:
+            self[run_id] = None
+        return self[run_id]
+
+
+def _show(run: Run, listed: tuple[Reason, ...]) -> None:
+    console = terminal.console()
+    console.print(headline(run, console))
+    width = max((len(each.node) for each in listed), default=0)
+    for each in listed:
+        since = f" (compared with run {each.compared})" if each.files else ""
+        ran = "cached" if each.state == "cached" else "ran"
+        paragraph(console, f"{each.node:{width}}", f"{ran}: {each.text}{since}")
+
+
+def _distribution(arguments: argparse.Namespace) -> int:
+    """The strategy, its reason and a step's cost."""
+    from strategos.pipeline.plan import explain
+    from strategos.pipeline.run import preflight
+    from strategos.pipeline.view import explain as explain_view
+
+    config = commands.load(arguments).config
+    data = config.data.listing()
+    preflight.reject(config, data)
+    explanation = explain.distribution(config, *_chosen(config, data))
+    if arguments.json:
+        print(json.dumps(explanation.to_json(), indent=2))
+    else:
+        explain_view.show(explanation)
+    return ExitCode.DONE
+
+
+def _chosen(config: Config, data: Listing) -> tuple[Choice, ClusterSpec]:
+    """The strategy that trains here, and the cluster that the environment names.
+
+    Raises a ConfigError as `preflight.reject_training` does.
+    """
+    from strategos.pipeline.checks import training
+    from strategos.pipeline.run import preflight
+
+    problems = list(training.step_problems(config, data))
+    try:
+        choice = training.choose(config)
+    except UserError as error:
+        problems.append(error)
+    preflight.raise_all(config, problems)
+    return choice
