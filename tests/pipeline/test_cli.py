@@ -263,7 +263,15 @@ def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
     asked = [*command.split(), *NEEDED.get(command, ())]
     found = command_line.parser().parse_args(asked)
     reads = command in {
-        *("runs", "explain run", "lineage", "reproduce", "tensorboard", "doctor")
+        *(
+            "doctor",
+            "runs",
+            "explain run",
+            "lineage",
+            "report",
+            "reproduce",
+            "tensorboard",
+        )
     }
     named = getattr(found, "pipeline", None)
     assert named is None if reads else named == "pipeline.yaml"  # theirs: test_roots
