@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strategos.components.wording import duration
-from strategos.pipeline.report import outcome, provenance, training
+from strategos.pipeline.report import data, outcome, provenance, training
 from strategos.pipeline.report.document import Document
 from strategos.pipeline.report.record import Record
 from strategos.pipeline.view import terminal
@@ -21,6 +21,7 @@ def document(record: Record) -> Document:
         outcome.metrics(run),
         outcome.slices(run),
         training.training(record),
+        data.data(record),
         outcome.graph(run),
         provenance.lineage(record),
         provenance.settings(record),

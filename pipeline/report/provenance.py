@@ -16,6 +16,7 @@ from strategos.pipeline.report.document import (
     Column,
     Facts,
     Paragraph,
+    Raw,
     Section,
     Table,
 )
@@ -59,11 +60,27 @@ def _step(step: LineageStep, names: Mapping[int, str], run: Run) -> Sequence[Cel
     )
     made = "this run" if step.run_id == run.run_id else f"run {step.run_id}"
     inputs = ", ".join(names[each] for each in step.inputs if each in names)
-    return step.node, made, duration(step.seconds), inputs, facts
+    # A verdict may quote values of slices, and nodes of the user's anything.
+    ours = step.node in node_ids.ALL and step.node != node_ids.EVALUATOR
+    about: Cell = facts if ours or not facts else Raw(facts, "facts")
+    return step.node, made, duration(step.seconds), inputs, about
 
 
 def settings(record: Record) -> Section | None:
-    """The settings of each node, as recorded with its execution."""
+    """The effective settings; without a record of them, those of each node."""
+    blocks: list[Block] = []
+    if record.run.config:
+        blocks.append(Facts([("file", record.run.config)]))
+    if record.made_from:
+        pairs = [
+            pair
+            for key, value in record.made_from.settings.items()
+            for pair in _flat(key, value)
+        ]
+        text = "The effective settings of the run, defaults included."
+        columns = [Column("setting", "setting"), Column("value", "value")]
+        table = Table("Effective settings", columns, pairs, folded=True)
+        return Section("settings", "Settings", [*blocks, Paragraph(text), table])
     rows: list[Sequence[Cell]] = []
     for step in record.steps:
         for key, value in step.parameters.items():
@@ -75,9 +92,6 @@ def settings(record: Record) -> Section | None:
         *(Column("node", "node"), Column("setting", "setting")),
         Column("value", "value"),
     ]
-    blocks: list[Block] = []
-    if record.run.config:
-        blocks.append(Facts([("file", record.run.config)]))
     text = "Values with which the nodes ran, defaults included."
     blocks += [Paragraph(text), Table("Settings by node", columns, rows, folded=True)]
     return Section("settings", "Settings", blocks)
@@ -95,21 +109,23 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def environment(record: Record) -> Section:
     """The machine, and the versions of packages."""
-    run = record.run
-    rows: list[tuple[str, Cell]] = [
-        ("host", run.host),
-        ("runner", run.runner),
-    ]
-    stack = record.facts(node_ids.EXAMPLE_GEN).get("stack") or ""
-    rows += [
-        (name, version)
-        for name, _, version in (part.rpartition(" ") for part in stack.split(", "))
-        if name
-    ]
-    title = "Environment"
-    known = [(label, value) for label, value in rows if value not in (None, "")]
-    text = "Versions are those with which the examples were made."
-    blocks: list[Block] = [Facts(known)]
-    return Section(
-        "environment", title, [*blocks, Paragraph(text)] if stack else blocks
-    )
+    run, title = record.run, "Environment"
+    facts: list[tuple[str, Cell]] = [("host", run.host), ("runner", run.runner)]
+    columns = [Column("package", "package"), Column("version", "version")]
+    if record.made_from:
+        stack = record.made_from.stack
+        for name in ("python", "machine", "environment"):
+            facts += list(stack.get(name, {}).items())
+        versions = list(stack.get("packages", {}).items())
+    else:
+        parts = (record.facts(node_ids.EXAMPLE_GEN).get("stack") or "").split(", ")
+        pairs = (part.rpartition(" ") for part in parts)
+        versions = [(name, version) for name, _, version in pairs if name]
+    known = [(label, value) for label, value in facts if value not in (None, "")]
+    blocks: list[Block] = [Facts(known)] if known else []
+    if versions:
+        many = len(versions) > 20
+        blocks.append(Table("Versions", columns, versions, folded=many))
+    if not blocks:
+        blocks.append(Paragraph("Nothing is recorded."))
+    return Section("environment", title, blocks)

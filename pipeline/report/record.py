@@ -13,6 +13,8 @@ from strategos.pipeline.history import lineage, runs
 from strategos.pipeline.history.lineage import Lineage, LineageStep
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.history.store import Store, reads_store
+from strategos.pipeline.made_from import record as kept_record
+from strategos.pipeline.made_from.record import MadeFrom
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +26,13 @@ class Record:
       steps: Its nodes with their parameters and outputs, in the order of their starts;
         a cached node has the outputs of an earlier run.
       lineage: What led to its model, or else to its last artifact; None without one.
+      made_from: Its settings and stack; None if this machine has no record of them.
     """
 
     run: Run
     steps: tuple[LineageStep, ...]
     lineage: Lineage | None
+    made_from: MadeFrom | None = None
 
     def facts(self, node: str) -> dict[str, Any]:
         """Parameters of a node and properties of its outputs; {} if it did not run."""
@@ -81,4 +85,7 @@ def read(store: Store, run_id: str | None = None) -> Record:
         with contextlib.suppress(UserError):
             traced = lineage.lineage(store, model)
             break
-    return Record(run, steps, traced)
+    kept = None
+    with contextlib.suppress(UserError, OSError, ValueError):
+        kept = kept_record.read(str(store.root), run.run_id, run.log).made_from
+    return Record(run, steps, traced, kept)

@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.pages
 
 SECTIONS = [
-    *("verdict", "metrics", "slices", "training", "graph"),
+    *("verdict", "metrics", "slices", "training", "data", "graph"),
     *("lineage", "settings", "environment", "warnings"),
 ]
 # The values that Vega has drawn, by chart.

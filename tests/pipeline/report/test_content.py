@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
 from strategos.pipeline.history.runs import NodeRun, Run
@@ -162,3 +163,67 @@ def test_a_redacted_report_has_no_value_of_the_data():
     worst = page.records(chart.table)[0]
     same = [row for row in page.records(table) if row["slice"] == worst["slice"]]
     assert [row["auc"] for row in same] == [0.6]
+
+
+@pytest.fixture
+def validated(tmp_path):
+    """The steps of nodes with statistics and anomalies in real files."""
+    stats = statistics_pb2.DatasetFeatureStatisticsList()
+    whole = stats.datasets.add(num_examples=10)
+    delay = whole.features.add(type="FLOAT", path={"step": ["delay"]})
+    delay.num_stats.CopyFrom(
+        statistics_pb2.NumericStatistics(
+            mean=2.5, std_dev=1.5, min=-7, median=2, max=99
+        )
+    )
+    delay.num_stats.common_stats.num_non_missing = 8
+    tail = whole.features.add(type="STRING", path={"step": ["tail"]})
+    tail.string_stats.unique = 4
+    tail.string_stats.top_values.add(value=HOSTILE, frequency=6)
+    tail.string_stats.common_stats.num_non_missing = 10
+    anomalies = anomalies_pb2.Anomalies()
+    found = anomalies.anomaly_info["tail"]
+    found.path.step.append("tail")
+    found.reason.add(short_description="Unexpected value", description=HOSTILE)
+    files = {
+        "ExampleStatistics": ("FeatureStats.pb", stats),
+        "ExampleAnomalies": ("SchemaDiff.pb", anomalies),
+    }
+    steps = []
+    for node, kind in (
+        *(("StatisticsGen", "ExampleStatistics"),),
+        *(("ExampleValidator", "ExampleAnomalies"),),
+    ):
+        name, message = files[kind]
+        path = tmp_path / kind / "Split-train" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(message.SerializeToString())
+        output = MadeArtifact(7, "out", kind, str(tmp_path / kind), {})
+        steps.append(LineageStep(node, 1, "r1", False, _START, 3.0, {}, (output,), ()))
+    return steps
+
+
+def test_statistics_and_anomalies_are_those_of_the_files(validated):
+    made = report(*validated)
+    anomalies, statistics = blocks(made, "data", Table)
+    (row,) = page.records(anomalies)
+    assert row == {
+        **{"split": "train", "feature": "tail", "kind": "Unexpected value"},
+        "text": HOSTILE,
+    }
+    delay, tail = page.records(statistics)
+    numbers = [delay[x] for x in ("mean", "deviation", "low", "median", "high")]
+    assert numbers == [2.5, 1.5, -7, 2, 99]
+    assert (delay["missing"], delay["share"]) == (2, 20.0)
+    assert (tail["distinct"], tail["missing"]) == (4, 0)
+    (chart,) = blocks(made, "data", Chart)
+    assert page.records(chart.table) == [{"feature": "delay", "share": 20.0}]
+    hidden = page.render(document.redacted(made), "")
+    assert "alert(1)" not in hidden and "99" not in hidden.partition("<script")[0]
+
+
+def test_unreadable_anomalies_are_not_reported_as_none(validated, tmp_path):
+    for path in tmp_path.rglob("SchemaDiff.pb"):
+        path.unlink()
+    made = report(*validated)
+    assert not blocks(made, "data", Paragraph)
