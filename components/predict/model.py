@@ -92,11 +92,11 @@ class Model:
         ].structured_outputs
         return outputs
 
-    def arrays(self, examples: Sequence[bytes]) -> dict[str, np.ndarray]:
+    def arrays(self, examples: np.ndarray) -> dict[str, np.ndarray]:
         """Calls `serving_default`.
 
         Args:
-          examples: Serialized examples.
+          examples: object[rows], serialized examples.
 
         Returns:
           Each output by name, [rows, …]; text as bytes.

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from strategos.components.data_files.findings.rejected import Rejected, convertible_rows
@@ -92,7 +93,7 @@ class PredictShard:
             writer = FORMATS[self.format](file, self.schema)
             out = opened.enter_context(contextlib.closing(writer))
             for piece in map(Piece.fresh, shard.pieces):
-                for row, raw in self._batches(piece, rejected):
+                for row, raw in self._rows(piece, rejected):
                     if piece.source.open_ended:
                         names.update(filter(None, raw.schema.names))
                     for batch in self._predicted(piece, row, raw, rejected):
@@ -106,10 +107,10 @@ class PredictShard:
         self.folder.complete(shard.number, about)
         return Predicted([rows], rejected, frozenset(names))
 
-    def _batches(
+    def _rows(
         self, piece: Piece, rejected: Rejected
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields rows that can be converted, few at a time, with their first index."""
+        """Yields rows that can be converted, with the index of the first."""
 
         def explain(error: BadValueError, row: int) -> UserError:
             return self.columns.problem(error, piece.place(row + error.row))
@@ -118,23 +119,34 @@ class PredictShard:
         read = self.columns.used | {*self.copied}
         # At least one column: without any, Arrow does not tell the number of rows.
         wanted = [name for name in has if name in read] or has[:1]
-        for row, raw in convertible_rows(piece, convert, explain, rejected, wanted):
-            fitting = _BATCH_BYTES * raw.num_rows // max(raw.nbytes, 1)
-            size = max(1, min(self.batch_size, fitting))
-            for first in range(0, raw.num_rows, size):
-                yield row + first, raw.slice(first, size)
+        return convertible_rows(piece, convert, explain, rejected, wanted)
 
     def _predicted(
         self, piece: Piece, row: int, raw: pa.RecordBatch, rejected: Rejected
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the predictions of rows; halves them if the model fails on some."""
+        """Yields the predictions of rows, some at a time."""
         try:
-            examples = self.columns.serialized(raw)
+            examples = self.columns.serialized(raw).to_numpy()
         except BadValueError as error:
             place = piece.place(row + error.row)
             raise self.columns.problem(error, place) from error
+        fitting = _BATCH_BYTES * raw.num_rows // max(raw.nbytes, 1)
+        size = max(1, min(self.batch_size, fitting))
+        for first in range(0, raw.num_rows, size):
+            some, given = raw.slice(first, size), examples[first : first + size]
+            yield from self._answered(piece, row + first, some, given, rejected)
+
+    def _answered(
+        self,
+        piece: Piece,
+        row: int,
+        raw: pa.RecordBatch,
+        examples: np.ndarray,
+        rejected: Rejected,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the predictions of a batch; halves it if the model fails on it."""
         try:
-            values = _models.get(self.model).arrays(examples.to_pylist())
+            values = _models.get(self.model).arrays(examples)
         except ModelFailsError as error:
             if raw.num_rows == 1:
                 reason = f"the model fails on the row: {error}"
@@ -143,9 +155,10 @@ class PredictShard:
                 rejected.add_row(piece, row, raw, reason)
                 return
             half = raw.num_rows // 2
-            first, second = raw.slice(0, half), raw.slice(half)
-            yield from self._predicted(piece, row, first, rejected)
-            yield from self._predicted(piece, row + half, second, rejected)
+            for part in (slice(0, half), slice(half, raw.num_rows)):
+                some = raw.slice(part.start, part.stop - part.start)
+                first = row + part.start
+                yield from self._answered(piece, first, some, examples[part], rejected)
             return
         for name, array in values.items():
             if len(array) != raw.num_rows:
