@@ -76,7 +76,8 @@ def summed(names: list[str], rows: int, slices: int, compared: bool) -> Any:
     """The sums of generated rows, batch by batch."""
     import numpy as np
 
-    from strategos.components.evaluation.sums import SliceMembership, Sums
+    from strategos.components.evaluation.classes.entries import SliceMembership
+    from strategos.components.evaluation.sums import Sums
 
     draw, found = np.random.default_rng(0), Sums(names, "binary")
     for first in range(0, rows, BATCH):

@@ -25,6 +25,7 @@ from strategos.components.errors import UserError
 from strategos.components.records import columns, encode, splits
 from strategos.components.records.splits import WrittenSplit
 from strategos.components.shards import progress
+from strategos.components.targets.label import Label
 from strategos.components.wording import abridged
 
 _SHOWN_NAMES = 8
@@ -32,8 +33,8 @@ _FOLLOWED = 500  # distinct values of the label in a split
 
 
 @dataclasses.dataclass
-class Label:
-    """Some values of the label, to reject a constant label and to find unseen ones.
+class LabelValues:
+    """Some values of a label's column, to reject a constant one and find unseen values.
 
     Attributes:
       seen: Some values; all of them if all are equal.
@@ -85,7 +86,7 @@ class Label:
                     known[value] = piece, row + index
         self._forget_many()
 
-    def merge(self, later: Label) -> Label:
+    def merge(self, later: LabelValues) -> LabelValues:
         """Adds the values of later rows."""
         seen = self.seen if len(self.seen) > 1 else self.seen | later.seen
         first = None
@@ -95,7 +96,7 @@ class Label:
                 for split in self.first.keys() | later.first.keys()
             }
         rows, plain = self.rows + later.rows, self.plain and later.plain
-        merged = Label(seen, rows, plain, first)
+        merged = LabelValues(seen, rows, plain, first)
         merged._forget_many()
         return merged
 
@@ -110,13 +111,18 @@ class Label:
                     break
         return places
 
+    @property
+    def varies(self) -> bool:
+        """Whether the column has two values or more."""
+        return not self.plain or len(self.seen) > 1
+
     def check(self, name: str) -> None:
-        """Rejects a label that a model could learn nothing from.
+        """Rejects a column that a model could learn nothing from.
 
         Raises:
           UserError: All rows have the same value, or none.
         """
-        if not self.plain or len(self.seen) > 1:
+        if self.varies:
             return
         value = _shown(next(iter(self.seen), "missing"))
         raise UserError(
@@ -137,7 +143,7 @@ class Outcome:
     Attributes:
       rows: Number of rows read.
       splits: The tf.Examples and the columns that were written, by split.
-      label: The label's values.
+      labels: The values of the label's columns, by name.
       rounded: By column, a sentence about the first number with another whole part in
         float32.
       shortened: By column, the first number that loses digits in float32, and its
@@ -150,7 +156,7 @@ class Outcome:
 
     rows: int
     splits: dict[str, WrittenSplit]
-    label: Label
+    labels: dict[str, LabelValues]
     rounded: dict[str, str]
     shortened: dict[str, str]
     hashes: RowHashes
@@ -164,13 +170,29 @@ class Outcome:
         self.unlabelled += later.unlabelled
         for split, written in later.splits.items():
             self.splits[split] = splits.merged(self.splits[split], written)
-        self.label = self.label.merge(later.label)
+        pairs = self.labels.items()
+        self.labels = {name: own.merge(later.labels[name]) for name, own in pairs}
         self.hashes = self.hashes.merge(later.hashes)
         self.empty = self.empty.merge(later.empty)
         self.rejected = self.rejected.merge(later.rejected)
         self.rounded = {**later.rounded, **self.rounded}
         self.shortened = {**later.shortened, **self.shortened}
         return self
+
+    def unseen_labels(self) -> dict[str, str]:
+        """`LabelValues.unseen` of a label of one column; {} for several."""
+        values = [*self.labels.values()]
+        return values[0].unseen() if len(values) == 1 else {}
+
+    def check_labels(self) -> None:
+        """Rejects a label if a model could learn nothing from any of its columns.
+
+        Raises:
+          UserError: Each column has the same value in all rows, or none.
+        """
+        if not any(values.varies for values in self.labels.values()):
+            for name, values in self.labels.items():
+                values.check(name)
 
     def changed_numbers(self) -> list[str]:
         """The numbers that float32 changes, by column, for the run's report."""
@@ -202,7 +224,7 @@ class WriteShard:
       floats: By column inferred as FLOAT, the first value that is no INT.
       nulls: Spellings of a missing value in columns of numbers.
       splitter: Divides the rows.
-      label: Name of the label; ignored if it is no column.
+      label: The label, as `Label.text`; ignored if it is no column.
       lists: Names of the columns that may have several values in a row.
       drops_unlabelled: Whether rows without a value of the label are left out.
     """
@@ -222,7 +244,8 @@ class WriteShard:
         Raises:
           UserError: A value is not of its column's kind, or a file is malformed.
         """
-        label, hashes = Label(), RowHashes(self.splitter.splits)
+        labels = {name: LabelValues() for name in self._labels}
+        hashes = RowHashes(self.splitter.splits)
         empty, rejected, rows, read = EmptyCells(), Rejected(), 0, 0
         rounded: dict[str, str] = {}
         shortened: dict[str, str] = {}
@@ -239,8 +262,8 @@ class WriteShard:
                     masks = self.splitter.masks(
                         raw, piece.span, piece.name, first, self.kinds, self.nulls
                     )
-                if self.label in self.kinds:
-                    label.see(batch.column(self.label), masks, piece, read)
+                for name, values in labels.items():
+                    values.see(batch.column(name), masks, piece, read)
                 batch, masks = self._labelled(batch, masks)
                 records = encode.serialize(batch)
                 if not self.splitter.keys:  # else equal rows have equal keys
@@ -265,7 +288,7 @@ class WriteShard:
         return Outcome(
             rows,
             written,
-            label,
+            labels,
             rounded,
             shortened,
             hashes,
@@ -274,13 +297,18 @@ class WriteShard:
             unlabelled,
         )
 
+    @property
+    def _labels(self) -> list[str]:
+        """The columns of the label, but for those that `preprocessing_fn` makes."""
+        return [name for name in Label.of(self.label).columns if name in self.kinds]
+
     def _labelled(
         self, batch: pa.RecordBatch, masks: dict[str, np.ndarray]
     ) -> tuple[pa.RecordBatch, dict[str, np.ndarray]]:
         """The rows to write, and their mask by split."""
-        if not self.drops_unlabelled or self.label not in self.kinds:
-            return batch, masks
-        missing = features.is_missing(batch.column(self.label))
+        missing = np.zeros(batch.num_rows, bool)
+        for name in self._labels if self.drops_unlabelled else ():
+            missing |= features.is_missing(batch.column(name))
         if not missing.any():
             return batch, masks
         kept = {split: mask[~missing] for split, mask in masks.items()}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.evaluation.metrics import METRICS, TRIVIAL, SliceMetrics
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.summary import apart
+from strategos.components.targets.label import Label
 from strategos.components.wording import listed
 
 _ENOUGH = 100  # rows from which one answer for all of them is no chance
@@ -26,23 +27,24 @@ def of(
       scored: All rows.
       slices: Metrics of the slices.
       evaluator: The section: task, metrics, slices, bounds, allow_constant.
-      label: Name of the label.
+      label: The label, as `Label.text`.
       candidate: Name of the model to judge.
 
     Returns:
       Sentences under `objections` and `warnings`.
     """
+    name = Label.of(label).name
     objections: list[str] = []
     warnings: list[str] = []
     if scored.learned.changed:
-        warnings.append(f"label: {scored.learned.describe(label)}.")
-    if constant := _constant(scored, label, candidate):
+        warnings.append(f"label: {scored.learned.describe(name)}.")
+    if constant := _constant(scored, name, candidate):
         accepted = evaluator.get("allow_constant")
         (warnings if accepted else objections).append(constant)
     answers = scored.ranges.get(candidate)
     if answers and not answers.is_finite:
         warnings.append("the model predicts NaN or infinite numbers for some rows")
-    if poor := _not_better(slices, evaluator["task"], label):
+    if poor := _not_better(slices, evaluator["task"], name):
         warnings.append(poor)
     return {"objections": objections, "warnings": warnings}
 
@@ -72,7 +74,7 @@ def _not_better(slices: Sequence[SliceMetrics], task: str, label: str) -> str:
             poor.append(f"{name} ({ours}; trivial: {theirs})")
     if not poor:
         return ""
-    kind = "the mean of" if task != "multi_class" else "the most frequent class of"
+    kind = TRIVIAL.get(task, "the mean of")
     return f"the model is not better than always predicting {kind} `{label}` in " + (
         listed(poor)
     )

@@ -26,13 +26,14 @@ from strategos.components.evaluation.metrics import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from strategos.components.evaluation.curves import Curves, Steps
+    from strategos.components.evaluation.curves import Area, Curves, Steps
     from strategos.components.evaluation.trivial import OneAnswer
 
 # Keras clips probabilities by this before it takes their logarithm.
 EPSILON = 1e-7
 
-_SINGLE = ("binary", "regression")
+_YES_OR_NO = ("binary", "multi_label")
+_SINGLE = (*_YES_OR_NO, "regression")
 _CANCELLED = 1e-8  # share of the summed sizes below which a sum is roundoff
 _EXACT = (
     f"exact up to {EXACT_SCORES:,} distinct scores, in slices of up to "
@@ -41,7 +42,7 @@ _EXACT = (
 )
 
 
-class _Ratio(Metric):
+class Ratio(Metric):
     """A metric that is the ratio of two sums over rows."""
 
     adds_signs: ClassVar[bool] = False
@@ -79,7 +80,7 @@ class _Ratio(Metric):
 class _Area(Metric):
     """The area under a curve of true and false positives."""
 
-    tasks = ("binary",)
+    tasks = _YES_OR_NO
     direction = "higher"
     tfma_config: ClassVar[Mapping[str, Any]] = {"num_thresholds": 10_000}
     undefined_by_labels = "all labels are the same"
@@ -117,9 +118,7 @@ class Auc(_Area):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
-        return np.where(_both(one), 0.5, np.nan)
+        return _one_area(one, self.area)
 
 
 class PrAuc(_Area):
@@ -136,29 +135,28 @@ class PrAuc(_Area):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
-        return np.where(_both(one), one.answer, np.nan)
+        return _one_area(one, self.area)
 
 
-class Accuracy(_Ratio):
+class Accuracy(Ratio):
     """Right answers."""
 
-    description = "share of right predictions (binary: at threshold 0.5)"
-    tasks = ("binary", "multi_class")
+    description = "share of right predictions (binary, multi_label: at threshold 0.5)"
+    tasks = (*_YES_OR_NO, "multi_class")
     direction = "higher"
     tfma: ClassVar[Mapping[str, str]] = {
         "binary": "BinaryAccuracy",
+        "multi_label": "BinaryAccuracy",
         "multi_class": "SparseCategoricalAccuracy",
     }
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         import numpy as np
 
         if batch.task == "multi_class":
             return batch.columns["right"]
-        return (_positive(batch) == batch.label).astype(np.float64)
+        return (positive(batch) == batch.label).astype(np.float64)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
@@ -166,72 +164,76 @@ class Accuracy(_Ratio):
 
         if one.task == "multi_class":
             return one.share
-        return np.where(_says_one(one), one.answer, 1 - one.answer)
+        return np.maximum(one.shares, 1 - one.shares).mean(axis=0)
 
 
-class Precision(_Ratio):
+class Precision(Ratio):
     """The share of right answers among the positive answers."""
 
     description = "share of right ones among the positive predictions, threshold 0.5"
-    tasks = ("binary",)
+    tasks = _YES_OR_NO
     direction = "higher"
     tfma = "Precision"
     shows_learning = False
     undefined_by_answers = "no prediction is above 0.5"
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
-        return _positive(batch) * batch.label
+        """See `Ratio`."""
+        return positive(batch) * batch.label
 
     def below(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
-        return _positive(batch)
+        """See `Ratio`."""
+        return positive(batch)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
         import numpy as np
 
-        return np.where(_says_one(one), one.answer, np.nan)
+        found, predicted, _ = one.found()
+        return np.where(predicted > 0, found / np.maximum(predicted, 1), np.nan)
 
 
-class Recall(_Ratio):
+class Recall(Ratio):
     """Positive labels that are found."""
 
     description = "share of the positive labels that are found, threshold 0.5"
-    tasks = ("binary",)
+    tasks = _YES_OR_NO
     direction = "higher"
     tfma = "Recall"
     shows_learning = False
     undefined_by_labels = "no label is 1"
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
-        return _positive(batch) * batch.label
+        """See `Ratio`."""
+        return positive(batch) * batch.label
 
     def below(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         return batch.label
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
         import numpy as np
 
-        return np.where(one.answer > 0, _says_one(one).astype(np.float64), np.nan)
+        found, _, labelled = one.found()
+        known = labelled > 0
+        return np.where(known, found / np.where(known, labelled, 1.0), np.nan)
 
 
-class LogLoss(_Ratio):
+class LogLoss(Ratio):
     """Cross entropy."""
 
     description = "mean cross entropy"
-    tasks = ("binary", "multi_class")
+    tasks = (*_YES_OR_NO, "multi_class")
     direction = "lower"
     tfma: ClassVar[Mapping[str, str]] = {
         "binary": "BinaryCrossEntropy",
+        "multi_label": "BinaryCrossEntropy",
         "multi_class": "SparseCategoricalCrossentropy",
     }
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         import numpy as np
 
         if batch.task == "multi_class":
@@ -245,12 +247,13 @@ class LogLoss(_Ratio):
 
         if one.task == "multi_class":
             return one.loss
-        inner = np.where(_both(one), one.answer, 0.5)
+        both = (one.shares > 0) & (one.shares < 1)
+        inner = np.where(both, one.shares, 0.5)
         entropy = -(inner * np.log(inner) + (1 - inner) * np.log(1 - inner))
-        return np.where(_both(one), entropy, 0.0)
+        return np.where(both, entropy, 0.0).mean(axis=0)
 
 
-class Calibration(_Ratio):
+class Calibration(Ratio):
     """Answers beside labels."""
 
     description = "mean prediction divided by mean label; best near 1"
@@ -261,11 +264,11 @@ class Calibration(_Ratio):
     undefined_by_labels = "the labels add up to 0"
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         return batch.prediction
 
     def below(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         return batch.label
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
@@ -275,7 +278,7 @@ class Calibration(_Ratio):
         return np.where(np.isclose(one.answer, 0.0), np.nan, 1.0)
 
 
-class MeanLabel(_Ratio):
+class MeanLabel(Ratio):
     """Labels."""
 
     description = "mean of the labels; describes the data, not the model"
@@ -284,7 +287,7 @@ class MeanLabel(_Ratio):
     reads_answers = False
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         return batch.label
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
@@ -292,7 +295,7 @@ class MeanLabel(_Ratio):
         return one.answer
 
 
-class MeanPrediction(_Ratio):
+class MeanPrediction(Ratio):
     """Answers."""
 
     description = "mean of the predictions"
@@ -300,7 +303,7 @@ class MeanPrediction(_Ratio):
     tfma = "MeanPrediction"
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         return batch.prediction
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
@@ -308,7 +311,7 @@ class MeanPrediction(_Ratio):
         return one.answer
 
 
-class Mae(_Ratio):
+class Mae(Ratio):
     """Absolute errors."""
 
     description = "mean absolute error"
@@ -317,7 +320,7 @@ class Mae(_Ratio):
     tfma = "MeanAbsoluteError"
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         import numpy as np
 
         return np.abs(batch.prediction - batch.label)
@@ -327,7 +330,7 @@ class Mae(_Ratio):
         return one.deviation
 
 
-class Mse(_Ratio):
+class Mse(Ratio):
     """Squared errors."""
 
     description = "mean squared error"
@@ -336,7 +339,7 @@ class Mse(_Ratio):
     tfma = "MeanSquaredError"
 
     def above(self, batch: Batch) -> np.ndarray:
-        """See `_Ratio`."""
+        """See `Ratio`."""
         return (batch.prediction - batch.label) ** 2
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
@@ -363,16 +366,30 @@ class Rmse(Mse):
         return np.sqrt(one.variance)
 
 
-def _positive(batch: Batch) -> np.ndarray:
+def positive(batch: Batch) -> np.ndarray:
+    """Whether each answer is above 0.5, float64 [rows]: 0 or 1.
+
+    Args:
+      batch: The rows.
+    """
     import numpy as np
 
     return (batch.prediction > 0.5).astype(np.float64)
 
 
-def _both(one: OneAnswer) -> np.ndarray:
-    """Where labels of both classes occur, bool [slices]."""
-    return (one.answer > 0) & (one.answer < 1)
+def _one_area(one: OneAnswer, area: Area) -> np.ndarray:
+    """The area of the trivial model, whose scores are the classes' shares."""
+    import numpy as np
 
+    from strategos.components.evaluation.curves import Steps
 
-def _says_one(one: OneAnswer) -> np.ndarray:
-    return one.answer > 0.5
+    values = np.full(len(one.answer), np.nan)
+    for i in np.flatnonzero((one.answer > 0) & (one.answer < 1)):
+        share = np.sort(one.shares[:, i])[::-1]
+        levels, step = np.unique(-share, return_inverse=True)
+        positives = np.bincount(step, share, len(levels))
+        negatives = np.bincount(step, 1 - share, len(levels))
+        (values[i],) = area(
+            Steps(np.zeros_like(step[: len(levels)]), positives, negatives)
+        )
+    return values

@@ -34,6 +34,7 @@ _CLASSES = frozenset(
         *((f"{_OURS}sums", name) for name in ("Sums", "_Groups", "_ModelSums")),
         *((f"{_OURS}sums", "_Arrays"), (f"{_OURS}curves", "Curves")),
         *((f"{_OURS}trivial", "Labels"), ("builtins", "set")),
+        (f"{_OURS}classes.curves", "ClassCurves"),
         *(("numpy", "ndarray"), ("numpy", "dtype")),
         ("numpy.core.multiarray", "_reconstruct"),
         ("numpy._core.multiarray", "_reconstruct"),

@@ -34,7 +34,14 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, "np.ndarray"]
 
-TASKS = ("binary", "multi_class", "regression")
+TASKS = ("binary", "multi_class", "multi_label", "regression")
+TRIVIAL = {
+    "multi_class": "the most frequent class of",
+    "multi_label": "the share of each class of",
+}
+"""What the trivial model predicts, by task; of others the mean of the label."""
+CLASS = "class"
+"""The feature of the slices of a multi_label evaluation that hold one class each."""
 # Distinct scores, over all slices of a feature, up to which areas under curves are
 # exact. Beyond that, areas of the largest slices come from bins, with a bound of the
 # error; slices with at most `SLICE_SCORES` stay exact up to `MOST_SCORES` in all.
@@ -49,15 +56,18 @@ MOST_SLICES = 50_000
 class Batch:
     """Rows that one model has scored, each with its slice of one feature.
 
+    For multi_label, a "row" is one class of a row: `classes` of them stand together.
+
     Attributes:
       task: One of `TASKS`.
       label: float64 [rows].
-      columns: float64 [rows] each: `prediction` for binary and regression; for
-        multi_class `right` (1 if the likeliest class is the label) and `loss` (cross
-        entropy).
+      columns: float64 [rows] each: `prediction` for binary, multi_label and regression;
+        for multi_class `right` (1 if the likeliest class is the label) and `loss`
+        (cross entropy).
       code: int [rows], the slice of each row.
       slices: Number of slices.
       weight: float64 [rows], all above 0: how much each row counts; None for 1.
+      classes: Number of classes of a row; 1 in the slices of one class.
     """
 
     task: str
@@ -66,6 +76,7 @@ class Batch:
     code: np.ndarray
     slices: int
     weight: np.ndarray | None = None
+    classes: int = 1
 
     @property
     def prediction(self) -> np.ndarray:
@@ -254,6 +265,18 @@ METRICS: Registry[Metric] = Registry(
             "mse": "Mse",
             "rmse": "Rmse",
         }.items()
+    }
+    | {
+        name: f"strategos.components.evaluation.classes.formulas:{kind}"
+        for name, kind in {
+            "f1": "F1",
+            "macro_auc": "MacroAuc",
+            "macro_precision": "MacroPrecision",
+            "macro_recall": "MacroRecall",
+            "macro_f1": "MacroF1",
+            "exact_match": "ExactMatch",
+            "hamming_loss": "HammingLoss",
+        }.items()
     },
 )
 """Metrics by name, as in `evaluator.metrics`."""
@@ -292,10 +315,13 @@ def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
 def sliced_features(evaluator: Mapping[str, Any]) -> list[str]:
     """The features to slice by: the configured ones, then others named by bounds.
 
+    `CLASS` is none for multi_label: its slices are always measured.
+
     Args:
       evaluator: The section: task, metrics, slices, bounds.
     """
     features = list(evaluator.get("slices") or [])
     for bound in (evaluator.get("bounds") or {}).values():
         features += bound.get("slices") or {}
-    return list(dict.fromkeys(features))
+    by_class = {CLASS} if evaluator["task"] == "multi_label" else set()
+    return [name for name in dict.fromkeys(features) if name not in by_class]

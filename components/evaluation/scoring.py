@@ -21,7 +21,7 @@ from strategos.components.exported import SERVE
 from strategos.components.files import exchange, storage
 from strategos.components.records import read
 from strategos.components.shards import progress
-from strategos.components.wording import counted
+from strategos.components.wording import choices, counted
 
 BATCH = 10_000
 SHARD_BYTES = 1 << 17  # smaller files are scored together
@@ -80,12 +80,14 @@ class Scorer:
             if not first:
                 scored.learned = rows.learned(label)
                 rows.check_learned_weight(weight)
+            names = question.classes(models[0], label)
             scores = {}
             for location, model in zip(self.models, models, strict=True):
                 if location.name in scored.unusable:
                     continue
                 try:
                     answer = _checked(model, batch, label, question)
+                    answer = _by_name(model, answer, names)
                 except UserError as error:
                     if not location.optional:
                         raise
@@ -93,7 +95,7 @@ class Scorer:
                     continue
                 scores[location.name] = _columns(answer, label, question.task)
                 scored.widen(location.name, answer)
-            scored.sums.add(label, scores, rows.slices(), weight)
+            scored.sums.add(label, scores, rows.slices(), weight, names)
             progress.add(len(label))
         scored.sums.compact()  # here and not where all are merged, one after another
         return scored
@@ -141,6 +143,14 @@ def check(scored: Scored, question: Question) -> None:
             key="weight",
             remedy="Check how the weight is made, or remove `weight`.",
         )
+    if question.task == "multi_label" and not sums.labels_vary():
+        raise UserError(
+            f"each class of `{question.target.name}` is the same in the "
+            f"{sums.examples:,} examples of the eval split, so a model cannot be "
+            "judged on them",
+            key="label",
+            remedy="Check how the label is made, or use more data.",
+        )
     if question.task == "binary" and not sums.labels_vary():
         word = "never" if sums.labels == 0 else "always"
         raise UserError(
@@ -150,7 +160,7 @@ def check(scored: Scored, question: Question) -> None:
             remedy="Check how the label is made, or use more data.",
         )
     if scored.learned.nearly_all:
-        raise scored.learned.error(question.label)
+        raise scored.learned.error(question.target.name)
     for feature in question.slices:
         if feature in sums.too_many:
             raise UserError(
@@ -167,21 +177,43 @@ def _checked(
 ) -> np.ndarray:
     """The answers of a model to a batch, float64 [rows, k]."""
     answer, task = model.predict(batch), question.task
-    single = task != "multi_class"
+    single = task in ("binary", "regression")
     if len(answer) != len(label):
         raise model.error(f"gives {len(answer)} answers to {len(label)} examples.")
-    if single != (answer.shape[1] == 1):
+    if task == "multi_label":
+        if answer.shape[1] != label.shape[1]:
+            raise model.error(
+                f"gives {counted(answer.shape[1], 'number')} per example, and label "
+                f"`{question.target.name}` has {label.shape[1]:,}; task {task} "
+                "compares them one by one."
+            )
+    elif single != (answer.shape[1] == 1):
         needed = "one number" if single else "one probability per class"
         raise model.error(
             f"gives {counted(answer.shape[1], 'number')} per example; task {task} "
             f"needs {needed}. Correct evaluator.task, or the model's last layer."
         )
-    if not single and label.max() >= answer.shape[1]:
+    if task == "multi_class" and label.max() >= answer.shape[1]:
         raise model.error(
             f"knows {answer.shape[1]} classes, but label `{question.label}` is "
             f"{label.max():g} in the eval split (classes count from 0)."
         )
     return answer if task == "regression" else _probabilities(answer, question, model)
+
+
+def _by_name(model: Model, answer: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """The answers in the order of the classes' names.
+
+    The model in production may have been trained on the same classes in another order.
+    """
+    if not names or not model.classes or model.classes == [*names]:
+        return answer
+    if sorted(model.classes) != sorted(names):
+        raise model.error(
+            f"knows the classes {choices(model.classes)}, and the label has "
+            f"{choices(names)}."
+        )
+    return answer[:, [model.classes.index(name) for name in names]]
 
 
 def _probabilities(answer: np.ndarray, question: Question, model: Model) -> np.ndarray:
@@ -194,7 +226,7 @@ def _probabilities(answer: np.ndarray, question: Question, model: Model) -> np.n
     if declared is not False and (
         model.from_logits or (declared and model.from_logits is None)
     ):
-        return _sigmoid(answer) if task == "binary" else _softmax(answer)
+        return _softmax(answer) if task == "multi_class" else _sigmoid(answer)
     known = answer[~np.isnan(answer)]
     if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):
         layer = "softmax" if task == "multi_class" else "sigmoid"
@@ -218,7 +250,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
     if task != "multi_class":
-        return {"prediction": answer[:, 0]}
+        return {"prediction": answer if task == "multi_label" else answer[:, 0]}
     known = np.isfinite(answer).all(axis=1)
     clipped = np.clip(answer, EPSILON, 1 - EPSILON)  # first, as in Keras
     chosen = clipped[np.arange(len(label)), label.astype(np.int64)]

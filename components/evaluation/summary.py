@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.targets.label import Label
 from strategos.components.wording import first
 
 FILE = "summary.json"
@@ -141,7 +142,7 @@ def summarize(
 
     Args:
       task: One of `metrics.TASKS`.
-      label: Name of the label's feature.
+      label: The label, as `Label.text`.
       slices: The measured slices, including the overall one.
       checks: The bounds checked against the slices.
       without_value: Number of examples in none of a feature's slices, by feature.
@@ -155,7 +156,7 @@ def summarize(
     records = [dict(vars(check)) for check in checks]
     return {
         "task": task,
-        "label": label,
+        "label": Label.of(label).name,
         "examples": overall.examples,
         "weighted": overall.weighted,
         "overall": _defined(overall.metrics),

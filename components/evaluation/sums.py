@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from strategos.components.evaluation.classes import entries
+from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.metrics import (
+    CLASS,
     METRICS,
     MOST_SLICES,
     Batch,
@@ -25,21 +27,6 @@ from strategos.components.evaluation.trivial import Labels
 
 _Values: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
 """Values and errors by metric, float64 [slices] each."""
-
-
-@dataclass(frozen=True)
-class SliceMembership:
-    """The values of a feature in each row; a row may have none or several.
-
-    Attributes:
-      values: The distinct values.
-      row: int64 [entries], index of a row.
-      code: int64 [entries], index into `values` of a value that the row has.
-    """
-
-    values: Sequence[Any]
-    row: np.ndarray
-    code: np.ndarray
 
 
 class Sums:
@@ -70,34 +57,38 @@ class Sums:
         scores: Mapping[str, Columns],
         slices: Mapping[str, SliceMembership],
         weight: np.ndarray | None = None,
+        classes: Sequence[str] = (),
     ) -> None:
         """Adds rows.
 
         Args:
-          label: float64 [rows], the rows' labels.
+          label: float64 [rows], the rows' labels; multi_label: [rows, classes].
           scores: Columns of scores by model.
           slices: The rows of each value, by sliced feature.
           weight: float64 [rows], finite and not negative: how much each row counts. A
             row of weight 0 only counts among the examples. None for 1.
+          classes: Names of the classes of multi_label, which get a slice each.
         """
-        rows = np.arange(len(label))
-        everything = SliceMembership([None], rows, np.zeros_like(rows))
         self.examples += len(label)
         self.labels += float(label.sum() if weight is None else label[weight > 0].sum())
         self._add_weights(None if weight is None else float(weight.sum()))
-        classes = self._task == "multi_class"
-        for feature, member in [(None, everything), *slices.items()]:
-            groups = _Groups(member, weight, classes=classes)
-            row, code, counted = member.row, member.code, None
-            if weight is not None:
-                some = weight[row] > 0
-                row, code = row[some], code[some]
-                counted = weight[row]
-            groups.labels.add(code, label[row], counted)
+        members = entries.everything(len(label), slices, classes)
+        width, label = max(1, len(classes)), label.reshape(-1)
+        for feature, member in members.items():
+            found = entries.of(feature, member, width, weight)
+            counted = None if weight is None else weight[found.row]
+            labels = Labels(self._task == "multi_class", found.classes)
+            labels.add(found.code, label[found.index], counted)
+            groups = _Groups(labels, member, weight)
             for model, columns in scores.items():
-                scored = {name: values[row] for name, values in columns.items()}
                 batch = Batch(
-                    self._task, label[row], scored, code, len(member.values), counted
+                    self._task,
+                    label[found.index],
+                    {k: each.reshape(-1)[found.index] for k, each in columns.items()},
+                    found.code,
+                    len(member.values),
+                    counted,
+                    found.classes,
                 )
                 groups.models[model] = self._of_model(batch)
             self._add_groups(feature, groups)
@@ -140,6 +131,8 @@ class Sums:
         Returns:
           Sums that share their arrays with these; None if there are no such sums.
         """
+        by_class = [CLASS] if self._task == "multi_label" else []
+        slices = [*(each for each in slices if each not in by_class), *by_class]
         if not {None, *slices} <= self._groups.keys():
             return None
         chosen = Sums(metrics, self._task)
@@ -215,8 +208,7 @@ class Sums:
     def _add_groups(self, feature: str | None, later: _Groups) -> None:
         if feature in self.too_many:
             return
-        empty = _Groups(classes=self._task == "multi_class")
-        mine = self._groups.setdefault(feature, empty)
+        mine = self._groups.setdefault(feature, _Groups(later.labels.empty()))
         mine.merge(later)
         if feature is not None and len(mine.codes) > MOST_SLICES:
             self.too_many.add(feature)
@@ -272,17 +264,16 @@ class _Groups:
 
     def __init__(
         self,
+        labels: Labels,
         member: SliceMembership | None = None,
         weight: np.ndarray | None = None,
-        *,
-        classes: bool,
     ):
         values = member.values if member else []
         self.codes = {value: code for code, value in enumerate(values)}
         self.rows = np.zeros(0, np.int64)
         self.covered = 0
         self.weighted: np.ndarray | None = None
-        self.labels = Labels(classes)
+        self.labels = labels
         self.models: dict[str, _ModelSums] = {}
         if member:
             self.rows = np.bincount(member.code, minlength=len(values))

@@ -2,7 +2,8 @@
 
 The trivial model knows no feature and gives one answer for all rows of a slice: the
 mean label, or for classes the most frequent class, with the shares of all classes as
-probabilities. A model that is not better has learned nothing of use.
+probabilities; of several labels a row, the mean of each. A model that is not better has
+learned nothing of use.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from strategos.components.evaluation.classes.entries import spread
 from strategos.components.evaluation.curves import narrow
 
 MOST_VALUES = 1024  # distinct labels of a slice that are kept apart
@@ -28,11 +30,14 @@ class OneAnswer:
 
     Attributes:
       task: One of `metrics.TASKS`.
-      answer: float64 [slices]: the mean label, or the most frequent class.
+      answer: float64 [slices]: the mean label, over all classes of multi_label; or the
+        most frequent class.
       share: float64 [slices], multi_class: the share of rows of that class.
       loss: float64 [slices], multi_class: cross entropy of the shares of all classes.
       deviation: float64 [slices], regression: mean distance of a label from the mean.
       variance: float64 [slices], regression: mean of its square.
+      shares: float64 [classes, slices], binary and multi_label: the mean of each label
+        of a row, which is the answer.
     """
 
     task: str
@@ -41,6 +46,17 @@ class OneAnswer:
     loss: np.ndarray = field(default_factory=_nothing)
     deviation: np.ndarray = field(default_factory=_nothing)
     variance: np.ndarray = field(default_factory=_nothing)
+    shares: np.ndarray = field(default_factory=_nothing)
+
+    def found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """True positives, positive answers and positive labels a row.
+
+        Returns:
+          float64 [slices] each, summed over the classes; answers at threshold 0.5.
+        """
+        ones = self.shares > 0.5
+        found = np.where(ones, self.shares, 0.0).sum(axis=0) + 0 * self.answer
+        return found, ones.sum(axis=0) + 0 * self.answer, self.shares.sum(axis=0)
 
 
 class Labels:
@@ -53,10 +69,12 @@ class Labels:
 
     Args:
       classes: Whether labels are numbers of classes.
+      width: Labels of a row, which are counted apart: the labels of a row stand
+        together among the entries.
     """
 
-    def __init__(self, classes: bool = False):
-        self._classes = classes
+    def __init__(self, classes: bool = False, width: int = 1):
+        self._classes, self._width = classes, width
         # Each part: slice, value, rows, and the sums over rows of label minus value
         # and of its square; one number an entry.
         self._parts: list[tuple[np.ndarray, ...]] = []
@@ -73,11 +91,17 @@ class Labels:
           label: float64 [entries], finite.
           weight: float64 [entries], above 0, that stands for a row's count; None for 1.
         """
+        if self._width > 1:
+            code = code * self._width + np.arange(len(code)) % self._width
         value = label if self._classes else label.astype(np.float32)
         rest = label - value
         rows = np.ones(len(code)) if weight is None else weight
         part = _in_order(code, value, rows, rows * rest, rows * rest**2)
         self._append(_small(*_merged(*part)))
+
+    def empty(self) -> Labels:
+        """Counts of no rows."""
+        return Labels(self._classes, self._width)
 
     def merge(self, later: Labels, place: np.ndarray) -> None:
         """Adds the counts of other rows.
@@ -86,6 +110,7 @@ class Labels:
           later: Counts of other rows; must not be used again.
           place: int [slices of `later`], the slice here of each slice there.
         """
+        place = spread(place, self._width)
         cut = np.zeros(max([len(self._cut), *(place + 1)]), np.uint32)
         cut[: len(self._cut)] = self._cut
         there = place[: len(later._cut)]
@@ -117,7 +142,8 @@ class Labels:
         Args:
           slices: Number of slices.
         """
-        return self._counts(slices)[0] > 1
+        distinct = self._counts(slices * self._width)[0]
+        return (distinct > 1).reshape(slices, self._width).any(axis=1)
 
     def one_answer(self, task: str, slices: int) -> OneAnswer:
         """The trivial model of each slice.
@@ -128,11 +154,12 @@ class Labels:
         """
         if task == "multi_class":
             return self._of_classes(slices)
-        _, rows, total = self._counts(slices)
+        _, rows, total = self._counts(slices * self._width)
         rows = np.where(rows > 0, rows, np.nan)  # all rows of a slice may weigh 0
         mean = total / rows
-        if task == "binary":
-            return OneAnswer(task, mean)
+        if task != "regression":
+            shares = mean.reshape(slices, self._width).T
+            return OneAnswer(task, shares.mean(axis=0), shares=shares)
         code, value, count, first, second = self._entries_of()
         off = value - mean[code]
         deviation = np.abs(count * off + first)

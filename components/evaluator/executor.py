@@ -22,6 +22,7 @@ from strategos.components.records import counts
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
+from strategos.components.targets.label import Label
 from strategos.components.wording import choices, did_you_mean
 
 SPLIT = "eval"
@@ -87,7 +88,8 @@ def _question(evaluation: Evaluation) -> rows.Question:
                 remedy=did_you_mean(name, known),
             )
     # A label or weight that is not among the raw features is made by preprocessing.
-    raw = [name for name in (label, weight) if known.get(name) is not None]
+    read = *Label.of(label).columns, weight
+    raw = [name for name in read if known.get(name) is not None]
     wanted = {name: known[name] for name in [*raw, *slices]}
     section, metrics = evaluation.evaluator, tuple(evaluation.metrics)
     arguments = section["task"], metrics, label, tuple(slices), wanted

@@ -28,6 +28,7 @@ from strategos.components.evaluator.tfma import eval_config, result_files
 from strategos.components.evaluator.tfma.eval_config import BASELINE, CANDIDATE
 from strategos.components.files import digests
 from strategos.components.schema_file import read_schema
+from strategos.components.targets.label import Label
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -43,7 +44,7 @@ class Evaluation:
       inputs: The artifacts by name, see `component.EvaluatorSpec`.
       outputs: The artifacts to write.
       evaluator: The evaluator section: task, metrics, slices, bounds.
-      label: Name of the label's feature.
+      label: The label, as `Label.text`.
       weight: Name of the feature that weights the rows; "" for none.
     """
 
@@ -180,7 +181,10 @@ class Evaluation:
         """Whether the model's own preprocessing makes the label or the weight."""
         texts = schema_pb2.BYTES
         numbers = {each.name for each in self.schema.feature if each.type != texts}
-        return not {self.label, self.weight or self.label} <= numbers
+        read = {*Label.of(self.label).columns, *filter(None, [self.weight])}
+        is_vector = self.evaluator["task"] == "multi_label"
+        is_vector = is_vector and not Label.of(self.label).is_several
+        return is_vector or not read <= numbers
 
 
 @functools.cache

@@ -99,7 +99,7 @@ class Executor(EngineExecutor):
         _describe(artifact, pattern, chosen, outcome)
         empty = outcome.empty.found()
         artifact.set_string_custom_property("empty_cells", emptiness.to_json(empty))
-        unseen = json.dumps(outcome.label.unseen())
+        unseen = json.dumps(outcome.unseen_labels())
         artifact.set_string_custom_property("unseen_labels", unseen)
         report = inference.describe(profiles) + outcome.changed_numbers()
         report += emptiness.describe(empty)
@@ -126,8 +126,7 @@ def _write(
     outcome = runner.fold(data, work, Outcome.merge)
     progress.end(outcome.rows)
     outcome.rejected.check(outcome.rows + outcome.rejected.rows, most_rejected)
-    if work.label in work.kinds:
-        outcome.label.check(work.label)
+    outcome.check_labels()
     _check_splits(outcome, work.splitter)
     _warn_of_shared_rows(outcome)
     outcome.publish(work.examples)

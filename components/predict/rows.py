@@ -19,6 +19,7 @@ from strategos.components import errors, exported
 from strategos.components.data_files.sources.reading import DEFAULT, Reading
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.targets.label import Label
 from strategos.components.wording import choices, nearest
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Columns:
       features: All columns of the schema.
       used: Columns that the prediction depends on.
       unused: Columns that the model parses without using their values.
-      label: Name of the label.
+      label: The label, as `Label.text`.
       classes: Names of the classes; () if unknown.
       null_values: Spellings of a missing number.
       reading: How the files of the training were read.
@@ -122,7 +123,7 @@ class Columns:
         Raises:
           BadInputError: Names the place and the column.
         """
-        known = {*self.features, self.label}
+        known = {*self.features, *Label.of(self.label).columns}
         extra = [name for name in names if name not in known]
         absent = self.used.difference(names)
         for name in extra:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.wording import choices, did_you_mean
 from strategos.components.worker_process import serve
 
@@ -103,7 +104,7 @@ def scored(
     Args:
       reader: The reader of spans.
       span: The span.
-      label: Name of the label's column, or feature.
+      label: The label, as `Label.text`.
       weight: Name of the column or feature that weights the rows; "" for none.
       evaluator: The section of the settings: task, metrics, slices, bounds.
       models: The models; see `scoring.Scorer`.
@@ -125,8 +126,9 @@ def scored(
     known = {} if reader.schema_file else columns
     files, kinds = _written(reader, span, label, known)
     slices = tuple(metrics.sliced_features(evaluator))
-    made = {name for name in (label, weight) if columns and name not in columns}
-    wanted_by = [("label", label), ("weight", weight)]
+    targets = Label.of(label).columns
+    made = {name for name in (*targets, weight) if columns and name not in columns}
+    wanted_by = [*(("label", name) for name in targets), ("weight", weight)]
     wanted_by += [("evaluator.slices", name) for name in slices]
     for key, name in wanted_by:
         if name and name not in kinds and name not in made:
@@ -136,7 +138,7 @@ def scored(
                 expected=choices(sorted(kinds)),
                 remedy=did_you_mean(name, kinds),
             )
-    raw = [name for name in (label, weight) if name in kinds]
+    raw = [name for name in (*targets, weight) if name in kinds]
     wanted = {name: types[kinds[name]] for name in (*raw, *slices)}
     names = metrics.metric_names(evaluator)
     arguments = evaluator["task"], names, label, slices, wanted
@@ -171,7 +173,7 @@ def _written(
     Args:
       reader: The reader of spans.
       span: The span.
-      label: Name of the label's column.
+      label: The label, as `Label.text`.
       known: Kinds of columns, in place of kinds inferred from this span alone: e.g. its
         numbers in a FLOAT column may all be whole.
     """

@@ -98,7 +98,7 @@ class Trainer(base_component.BaseComponent):
           user_module: JSON: `folder`, `module` and `fingerprint` of the user's code;
             no `folder` where the environment names it (see `workload_paths`). `files`,
             if there are any, lists `trainer.files`.
-          label: Name of the label among the transformed features.
+          label: The label among the transformed features, as `Label.text`.
           weight: Name of the feature that weights the rows; "" (default) for none.
           settings: JSON of `spec.Settings`: all other settings that change results.
           null_values: See ExampleGen; the exported model keeps them.

@@ -163,7 +163,8 @@ def check_label(spec: WorkerSpec, judged_as: str) -> None:
         return
     made = {each.name: each for each in read_schema(file).feature}
     known = {*made, *(each.name for each in read_schema(spec.schema_file).feature)}
-    for key, name in (("label", spec.label), ("weight", spec.weight)):
+    columns = spec.target.columns
+    for key, name in (*(("label", name) for name in columns), ("weight", spec.weight)):
         if name and name not in known:
             raise UserError(
                 "neither the data nor `preprocessing_fn` have such a feature",
@@ -180,8 +181,8 @@ def check_label(spec: WorkerSpec, judged_as: str) -> None:
             f"`{spec.label}` has {width} values a row after `preprocessing_fn`, and "
             f"`evaluator.task: {judged_as}` compares one",
             key="label",
-            remedy="Train a model for each value, from a column of its own, or remove "
-            "`evaluator`.",
+            remedy="If these are several classes, 0 or 1 each, set `evaluator.task: "
+            "multi_label`; else train a model for each value, or remove `evaluator`.",
         )
 
 

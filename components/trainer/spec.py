@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from strategos.components.targets.label import Label
+
 CACHE_LIMIT = 10**9
 """Default limit for the parsed examples of a split kept in memory, in bytes."""
 
@@ -52,7 +54,7 @@ class WorkerSpec:
     Attributes:
       folder: Folder of the user's modules.
       module: The module that has `build_model` or `run_fn`.
-      label: Name of the label among the transformed features.
+      label: The label among the transformed features, as `Label.text`.
       weight: Name of the transformed feature that weights the rows; "" for none.
       train_files: Transformed training examples (TFRecord, GZIP where named `.gz`).
       eval_files: Transformed examples that training evaluates on.
@@ -101,6 +103,11 @@ class WorkerSpec:
     eval_rows: int = 0
     files: tuple[str, ...] = ()
     weight: str = ""
+
+    @property
+    def target(self) -> Label:
+        """The label."""
+        return Label.of(self.label)
 
     def with_inputs(
         self, at: Callable[[str], str], *, examples: bool = True

@@ -12,6 +12,7 @@ import tensorflow as tf
 from strategos.components import events
 from strategos.components.errors import Place, UserError
 from strategos.components.records.emptiness import Emptiness
+from strategos.components.targets.label import Label
 from strategos.components.transform import missing
 from strategos.components.transformed import sparse_columns
 from strategos.components.transformed.graph import ancestors
@@ -43,7 +44,8 @@ def load(
     Args:
       folder: Folder of the user's modules.
       module: Module that has `preprocessing_fn`.
-      required: Outputs that the function must return, by the setting that names each.
+      required: Outputs that the function must return, as `Label.text`, by the setting
+        that names each.
       custom_config: Passed to a function with an argument of this name, like in TFX's
         Transform.
       fillings: By raw column, the value in place of a missing one; default: none.
@@ -169,7 +171,10 @@ def _check(outputs: Any, required: Mapping[str, str], where: str) -> None:
                 f"{where} returned `{name}` as {value.dtype.name}, expected int64, "
                 "float32 or string, which are what a tf.Example holds. Use `tf.cast`."
             )
-    for key, name in required.items():
+    named = (
+        (k, name) for k, text in required.items() for name in Label.of(text).columns
+    )
+    for key, name in named:
         if name not in outputs:
             raise UserError(
                 f"{where} does not return the {key} `{name}`. Returned: "

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from strategos.components.data_files import sources
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.evaluation import weighting
+from strategos.components.evaluation.metrics import CLASS, sliced_features
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.problems import shown
@@ -27,14 +28,16 @@ def column_problems(
       schema: The features of the curated schema; empty without one.
     """
     made = _MadeNames(config)
-    targets = [("label", config.label), ("weight", config.weight or "")]
+    targets = [("label", name) for name in config.target.columns]
+    targets.append(("weight", config.weight or ""))
     named = [pair for pair in targets if pair[1]]
     named += [("data.split.keys", name) for name in config.data.split.keys]
     if config.data.split.column:
         named.append(("data.split.column", config.data.split.column))
     named += [("data.missing", name) for name in config.data.missing]
     if config.evaluator:
-        named += [("evaluator.slices", name) for name in config.evaluator.slices]
+        section = config.evaluator.model_dump()
+        named += [("evaluator.slices", name) for name in sliced_features(section)]
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
     for path in files[:1]:
         try:
@@ -47,8 +50,9 @@ def column_problems(
             yield config.located(error, "data.examples")
             continue
         columns_of[path] = names
-        if config.evaluator and config.label in source.lists and rows:
+        if config.evaluator and rows:
             yield from _several_labels(config, source)
+            yield from _two_classes(config, source)
         if not rows:
             yield config.problem(
                 "data.examples",
@@ -64,11 +68,10 @@ def column_problems(
                 remedy="Let its `sums` add up by `batch.total`, which multiplies by "
                 "the weights, or use `batch.weight`; or remove the metric.",
             )
-    if config.label in config.data.split.keys:
+    for label in {*config.target.columns} & {*config.data.split.keys}:
         yield config.problem(
             "data.split.keys",
-            f"`{config.label}` is the label: all rows of one label would be in one "
-            "split",
+            f"`{label}` is the label: all rows of one label would be in one split",
             remedy="Name a column that tells rows apart, such as a customer or a day.",
         )
     for path, columns in columns_of.items():
@@ -104,18 +107,43 @@ def _is_number(text: str) -> bool:
 
 
 def _several_labels(config: Config, source: sources.Source) -> Iterator[UserError]:
-    """Yields a problem if a row among the first has several labels."""
+    """Yields a problem for a column with several labels in a row among the first."""
     import pyarrow.compute as pc
 
-    labels = next(source.fresh().batches()).column(config.label)
-    most = pc.max(pc.list_value_length(labels)).as_py() or 0
-    if most > 1:
+    target = config.target
+    several = not target.is_several
+    if several and required(config.evaluator).task == "multi_label":
+        return
+    for name in {*target.columns} & {*source.lists}:
+        labels = next(source.fresh().batches()).column(name)
+        most = pc.max(pc.list_value_length(labels)).as_py() or 0
+        if most > 1:
+            remedy = (
+                "Train a model for each value, from a column of its own, or remove "
+            )
+            remedy = f"{remedy}`evaluator`."
+            if several:
+                remedy = "If these are the classes of a row, make 0 or 1 of each in "
+                remedy += "`preprocessing_fn` and set `evaluator.task: multi_label`; "
+                remedy += "else remove `evaluator`."
+            yield config.problem(
+                "label",
+                f"`{name}` has up to {most} values a row in {shown(source.path)}, and "
+                "`evaluator` compares one",
+                remedy=remedy,
+            )
+
+
+def _two_classes(config: Config, source: sources.Source) -> Iterator[UserError]:
+    """Yields a problem if the slices by class hide those of a column of that name."""
+    evaluator = required(config.evaluator)
+    named = evaluator.task == "multi_label" and CLASS in evaluator.slices
+    if named and CLASS in source.names:
         yield config.problem(
-            "label",
-            f"`{config.label}` has up to {most} values a row in {shown(source.path)}, "
-            "and `evaluator` compares one",
-            remedy="Train a model for each value, from a column of its own, or remove "
-            "`evaluator`.",
+            "evaluator.slices",
+            f"`{CLASS}` is a column of {shown(source.path)}, and for multi_label the "
+            "name of the slices by class of the label",
+            remedy="Rename the column, or remove it from `slices`.",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
-from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, names
+from strategos.components.evaluation.metrics import CLASS, METRICS, MOST_SLICES, names
 from strategos.components.wording import nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.plugins import problems
@@ -47,7 +47,8 @@ class Judged(Limits):
     better_than: Literal["trivial"] | None = Field(
         None,
         description="The candidate must be better than one answer for all of the rows: "
-        "the mean of their labels, or their most frequent class.",
+        "the mean of their labels, their most frequent class, or the share of each "
+        "class of `multi_label`.",
     )
 
 
@@ -72,8 +73,10 @@ class Bound(Judged):
 class Evaluator(Section):
     """How the model is evaluated."""
 
-    task: Literal["binary", "multi_class", "regression"] = Field(
-        "binary", description="Kind of prediction."
+    task: Literal["binary", "multi_class", "multi_label", "regression"] = Field(
+        "binary",
+        description="Kind of prediction; `multi_label`: a row may have several "
+        "classes, each 0 or 1, and the model gives a probability for each.",
     )
     metrics: Annotated[
         Texts, Field(min_length=1), Allowed("a list of one metric or more")
@@ -82,7 +85,8 @@ class Evaluator(Section):
         (),
         description="Features to slice by: metrics are also computed for each of their "
         "values. A row counts once in each value it has; a row without a value counts "
-        f"overall only. A feature may have at most {MOST_SLICES:,} values.",
+        f"overall only. A feature may have at most {MOST_SLICES:,} values. For "
+        f"`multi_label`, each class is a slice of `{CLASS}`, named or not.",
     )
     bounds: dict[str, Bound] = Field(
         default_factory=dict,
@@ -120,6 +124,7 @@ class Evaluator(Section):
         cls, bounds: dict[str, Bound], info: ValidationInfo
     ) -> dict[str, Bound]:
         errors: list[InitErrorDetails] = []
+        task = info.data.get("task")
         for metric, bound in bounds.items():
             errors += _direction_errors(metric, bound, (metric,))
             errors += _range_errors(metric, bound, (metric,))
@@ -129,8 +134,8 @@ class Evaluator(Section):
                 errors += _direction_errors(metric, limits, loc)
                 errors += _range_errors(metric, limits, loc)
                 errors += _trivial_errors(metric, limits, loc)
-                errors += _not_among(feature, info, "slices", loc)
-            task = info.data.get("task")
+                if not (task == "multi_label" and feature == CLASS):
+                    errors += _not_among(feature, info, "slices", loc)
             if task and not (_usable(metric) and task in METRICS[metric].tasks):
                 errors.append(_unknown_metric((metric,), metric, task))
             else:

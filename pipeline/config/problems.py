@@ -198,7 +198,7 @@ def _wrong_value(where: Place, loc: tuple, details: Any, model: Any) -> UserErro
     annotation = introspect.at(model, loc)
     allowed = introspect.describe(annotation) if annotation else details["msg"]
     remedy = ""
-    if allowed == "text" and isinstance(value, int | float):
+    if allowed.startswith(("text", "a column")) and isinstance(value, int | float):
         remedy = f"Put it in quotes: '{json.dumps(value)}'."
     elif loc[:2] == ("data", "split") and isinstance(value, float):
         remedy = "Shares are whole numbers, such as `train: 8, eval: 2`."

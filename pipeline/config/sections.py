@@ -18,6 +18,7 @@ from strategos.components import node_ids, plugins
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files.filesystems import needs_copies
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
+from strategos.components.targets.label import Label
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.config.cluster.sections import (
     KNOWN_STEPS,
@@ -39,6 +40,7 @@ from strategos.pipeline.config.training.early_stopping import EarlyStopping
 from strategos.pipeline.config.types import (
     LATEST,
     Hyperparameters,
+    LabelText,
     Module,
     Name,
     PathText,
@@ -123,9 +125,10 @@ class Config(Section):
         "[plugins.md](plugins.md).",
         validate_default=True,
     )
-    label: Text = Field(
+    label: LabelText = Field(
         description="What the model predicts: a column, or a feature that "
-        "`preprocessing_fn` makes."
+        "`preprocessing_fn` makes; or several of them, `[rain, wind]`, each 0 or 1: "
+        "the classes of a row for a model with one output of that width."
     )
     weight: Text | None = Field(
         None,
@@ -293,6 +296,11 @@ class Config(Section):
         key = error.key or key
         return error.but(key=key, place=error.place or self.where(key))
 
+    @property
+    def target(self) -> Label:
+        """The label."""
+        return Label.of(self.label)
+
     def runtime_parameters(self) -> dict[str, int | float | str]:
         """The runtime parameters that settings determine, by name; mappings as JSON.
 
@@ -313,17 +321,50 @@ class Config(Section):
     def _weight_is_not_label(
         cls, weight: str | None, info: ValidationInfo
     ) -> str | None:
-        if weight and weight == info.data.get("label"):
+        if weight and weight in Label.of(info.data.get("label") or "").columns:
             raise reject("the label would weigh itself", remedy="Name another column.")
         return weight
 
     @field_validator("data")
     @classmethod
     def _label_is_not_invented(cls, data: Data, info: ValidationInfo) -> Data:
-        if (label := info.data.get("label")) in data.missing:
-            cause = "trains on invented labels; rows without one: `unlabelled: drop`"
-            raise_all([reject_at(("missing", label), cause)])
+        cause = "trains on invented labels; rows without one: `unlabelled: drop`"
+        for label in Label.of(info.data.get("label") or "").columns:
+            if label in data.missing:
+                raise_all([reject_at(("missing", label), cause)])
         return data
+
+    @field_validator("trainer")
+    @classmethod
+    def _weighs_classes(cls, trainer: Trainer, info: ValidationInfo) -> Trainer:
+        if trainer.class_weight and Label.of(info.data.get("label") or "").is_several:
+            cause = "weighs a row by its class, and a row may have several classes here"
+            remedy = "Remove it, or weigh the rows by a feature: `weight`."
+            raise_all([reject_at(("class_weight",), cause, remedy=remedy)])
+        return trainer
+
+    @field_validator("evaluator")
+    @classmethod
+    def _compares_all_classes(
+        cls, evaluator: Evaluator | None, info: ValidationInfo
+    ) -> Evaluator | None:
+        label = Label.of(info.data.get("label") or "")
+        if evaluator and label.is_several and evaluator.task != "multi_label":
+            cause = (
+                f"{evaluator.task} compares one label a row, and `label` names "
+                f"{len(label.columns)} columns"
+            )
+            raise_all([reject_at(("task",), cause, expected="multi_label")])
+        trainer = info.data.get("trainer")
+        weighted = trainer and trainer.class_weight
+        if evaluator and evaluator.task == "multi_label" and weighted:
+            raise reject(
+                "`trainer.class_weight` weighs a row by its class, and with `task: "
+                "multi_label` a row may have several",
+                remedy="Remove it, or weigh the rows by a feature: `weight`.",
+                because="trainer.class_weight",
+            )
+        return evaluator
 
     @field_validator("evaluator")
     @classmethod

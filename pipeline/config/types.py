@@ -25,6 +25,7 @@ from pydantic import (
 
 from strategos.components.errors import mask
 from strategos.components.files.filesystems import is_remote
+from strategos.components.targets.label import Label
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.introspect import Allowed, PathMark
 from strategos.pipeline.config.problems import received, reject
@@ -248,7 +249,27 @@ def _time_zone(name: str) -> str:
     return name
 
 
+def _label(value: Any) -> Any:
+    """A label as `Label.text`; a value of another kind stays for pydantic to reject."""
+    if not isinstance(value, list | tuple):
+        return value
+    columns = tuple(value)
+    if not columns or not all(isinstance(name, str) and name for name in columns):
+        raise reject(received=received(value), expected="names of columns")
+    repeated = next((name for name in columns if columns.count(name) > 1), "")
+    if repeated:
+        raise reject(f"`{repeated}` is named twice", remedy="Name each column once.")
+    return Label(columns).text
+
+
 Text = Annotated[str, Allowed("text"), AfterValidator(_not_empty)]
+LabelText = Annotated[
+    str,
+    BeforeValidator(_label),
+    Allowed("a column, or a list of columns"),
+    AfterValidator(_not_empty),
+    Field(json_schema_extra={"type": ["string", "array"]}),
+]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 Spellings = Annotated[
     tuple[

@@ -15,7 +15,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS, TRIVIAL
 from strategos.components.files import filesystems
 from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import results, terminal
@@ -303,9 +303,10 @@ def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
     """Yields the meaning of the column `trivial`, e.g. the mean of the label."""
     if trivial := summary.get("trivial"):
         answer, label = f"{trivial['answer']:.4g}", summary["label"]
-        what = f"the mean of `{label}`, {answer},"
-        if summary["task"] == "multi_class":
-            what = f"the most frequent class of `{label}`, {answer},"
+        kind = TRIVIAL.get(summary["task"], "the mean of")
+        what = f"{kind} `{label}`, {answer},"
+        if summary["task"] == "multi_label":
+            what = f"{kind} `{label}` ({answer} on average)"
         yield "trivial", f"predicts {what} for all rows"
 
 

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -54,6 +54,7 @@ class Model:
     Attributes:
       from_logits: Whether the model predicts logits, as recorded by the Trainer; None
         if unknown.
+      classes: Names of the classes, as recorded by the Trainer; [] if unknown.
 
     Raises:
       UserError: The SavedModel cannot be loaded.
@@ -67,7 +68,9 @@ class Model:
             self._loaded = tf.saved_model.load(folder)
         except (OSError, ValueError) as error:
             raise self.error(f"cannot be loaded: {error}") from error
-        self.from_logits = _from_logits(folder)
+        described = _description(folder)
+        self.from_logits: bool | None = described.get("from_logits")
+        self.classes: list[str] = described.get("classes") or []
 
     def predict(self, examples: tf.Tensor) -> np.ndarray:
         """Predicts on serialized examples.
@@ -108,6 +111,41 @@ class Model:
           UserError: The preprocessing does not return the feature, or returns several
             classes of a row.
         """
+        value = self._made(examples, feature, key)
+        if isinstance(value, tf.SparseTensor):
+            value = value.values if value.shape[-1] == 1 else tf.sparse.to_dense(value)
+        array = np.asarray(value, np.float64)
+        if array.ndim > 1 and array.shape[-1] > 1:  # one-hot
+            _check_one_hot(array, feature)
+            return array.argmax(-1).reshape(-1).astype(np.float64)
+        return array.reshape(-1)
+
+    def vectors(self, examples: tf.Tensor, feature: str) -> np.ndarray:
+        """The classes of each row, after the model's own preprocessing.
+
+        Args:
+          examples: string [batch], serialized.
+          feature: Name of the label.
+
+        Returns:
+          float64 [batch, classes].
+
+        Raises:
+          UserError: The preprocessing does not return the feature, or not as one vector
+            of equal length for each row.
+        """
+        value = self._made(examples, feature, "label")
+        if not isinstance(value, tf.Tensor) or value.shape.rank != 2:
+            raise UserError(
+                f"`{feature}` is no vector of equal length in each row after "
+                "`preprocessing_fn`",
+                key="label",
+                expected="0 or 1 for each class of a row, for task multi_label",
+                remedy="Return it as a dense tensor `[rows, classes]`.",
+            )
+        return np.asarray(value, np.float64)
+
+    def _made(self, examples: tf.Tensor, feature: str, key: str) -> Any:
         outputs = self._call(TRANSFORM, examples)
         if feature not in outputs:
             raise UserError(
@@ -117,14 +155,7 @@ class Model:
                 remedy="Return it as a number, for example by "
                 "tft.compute_and_apply_vocabulary.",
             )
-        value = outputs[feature]
-        if isinstance(value, tf.SparseTensor):
-            value = value.values if value.shape[-1] == 1 else tf.sparse.to_dense(value)
-        array = np.asarray(value, np.float64)
-        if array.ndim > 1 and array.shape[-1] > 1:  # one-hot
-            _check_one_hot(array, feature)
-            return array.argmax(-1).reshape(-1).astype(np.float64)
-        return array.reshape(-1)
+        return outputs[feature]
 
     def learned(self, examples: tf.Tensor, feature: str) -> np.ndarray | None:
         """The label that the model was trained on, if its preprocessing returns it.
@@ -165,19 +196,19 @@ def _check_one_hot(labels: np.ndarray, feature: str) -> None:
             f"`{feature}` is a vector after `preprocessing_fn`, and in "
             f"{wrong.sum():,} of {len(wrong):,} rows it has not exactly one class",
             key="label",
-            remedy="Train a model for each class, from a column of its own, or remove "
-            "`evaluator`; for a class that only new data have, add "
+            remedy="If a row may have several classes, set `evaluator.task: "
+            "multi_label`; for a class that only new data have, add "
             "`num_oov_buckets=1`.",
         )
 
 
-def _from_logits(path: str) -> bool | None:
-    """Whether the loss takes logits, as recorded by the Trainer; None if unknown."""
+def _description(path: str) -> dict[str, Any]:
+    """What the Trainer has recorded of the model; {} if nothing is."""
     try:
         with tf.io.gfile.GFile(f"{path}/{DESCRIPTION}") as file:
-            return json.loads(file.read()).get("from_logits")
+            return dict(json.loads(file.read()))
     except tf.errors.NotFoundError:
-        return None
+        return {}
 
 
 class Unusable(Model):
@@ -189,6 +220,7 @@ class Unusable(Model):
 
     def __init__(self, error: UserError):
         self._error = error
+        self.classes = []
 
     def predict(self, examples: tf.Tensor) -> NoReturn:
         """Raises the error."""

@@ -6,6 +6,7 @@ candidate. TensorFlow and numpy only.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.inputs.models import Model
 from strategos.components.evaluation.scored import Learned
-from strategos.components.evaluation.sums import SliceMembership
 from strategos.components.records import read
+from strategos.components.targets.label import Label
 
 _ONE_VALUE = {
     "label": "Leave rows without a label out: `data.unlabelled: drop`.",
@@ -33,8 +35,9 @@ class Question:
     Attributes:
       task: One of `metrics.TASKS`.
       metrics: Names in `metrics.METRICS` that are defined for the task.
-      label: The label's feature. A string label is read after the candidate's own
-        preprocessing (signature `transform_features`), e.g. "yes" as 1.
+      label: The label, as `Label.text`. A string label is read after the candidate's
+        own preprocessing (signature `transform_features`), e.g. "yes" as 1; so is the
+        vector of a row's classes.
       slices: Features to slice by.
       types: Dtype by raw feature, of `slices`, and of the label and the weight if they
         are raw: others are read after the candidate's own preprocessing.
@@ -50,6 +53,25 @@ class Question:
     types: Mapping[str, tf.DType]
     from_logits: bool | None = None
     weight: str = ""
+
+    @property
+    def target(self) -> Label:
+        """The label."""
+        return Label.of(self.label)
+
+    def classes(self, candidate: Model, label: np.ndarray) -> Sequence[str]:
+        """Names of the classes of multi_label; () for another task.
+
+        Args:
+          candidate: The model that knows the names of the classes of one column.
+          label: float64 [rows, classes].
+        """
+        if self.task != "multi_label":
+            return ()
+        if self.target.is_several:
+            return self.target.columns
+        numbers = [str(number) for number in range(label.shape[1])]
+        return [*candidate.classes, *numbers[len(candidate.classes) :]]
 
 
 class Rows:
@@ -74,16 +96,30 @@ class Rows:
         self._batch, self._question, self._candidate = batch, question, candidate
         self._files, self._first = files, first
         types = question.types
-        self._raw_label = types.get(question.label, tf.string) != tf.string
+        self._vector = question.task == "multi_label" and not question.target.is_several
+        kinds = [types.get(name, tf.string) for name in question.target.columns]
+        self._raw_label = tf.string not in kinds and not self._vector
         spec = {name: tf.io.VarLenFeature(dtype) for name, dtype in types.items()}
         self._parsed = tf.io.parse_example(batch, spec) if spec else {}
 
     def label(self) -> np.ndarray:
-        """The labels, float64 [rows]; class numbers if they are texts."""
+        """The labels, float64 [rows]; class numbers if they are texts.
+
+        Returns:
+          For multi_label, float64 [rows, classes].
+        """
         question = self._question
-        values = self._read("label", question.label)
-        _check_label(values, question)
-        return values
+        if self._vector:
+            values = self._candidate.vectors(self._batch, question.label)
+            _check_label(values.reshape(-1), question.label, question.task)
+            return values
+        columns = []
+        for name in question.target.columns:
+            columns.append(self._read("label", name))
+            _check_label(columns[-1], name, question.task)
+        if question.task == "multi_label":
+            return np.stack(columns, axis=1)
+        return columns[0]
 
     def weight(self) -> np.ndarray | None:
         """The weights, float64 [rows]; None without `weight`."""
@@ -108,11 +144,18 @@ class Rows:
         Raises:
           UserError: A class differs.
         """
-        question, label = self._question, label[:_COMPARED]
-        learned = None
-        if self._raw_label:
-            some = self._batch[:_COMPARED]
-            learned = self._candidate.learned(some, question.label)
+        if not self._raw_label:
+            return Learned()
+        columns = self._question.target.columns
+        if len(columns) == 1:
+            return self._learned(columns[0], label[:_COMPARED].reshape(-1))
+        facts = (
+            self._learned(name, label[:_COMPARED, i]) for i, name in enumerate(columns)
+        )
+        return functools.reduce(Learned.merge, facts)
+
+    def _learned(self, name: str, label: np.ndarray) -> Learned:
+        learned = self._candidate.learned(self._batch[:_COMPARED], name)
         if learned is None:
             return Learned()
         differs = ~np.isclose(learned, label, rtol=1e-4, equal_nan=True)
@@ -126,8 +169,8 @@ class Rows:
             if len(wrong)
             else (),
         )
-        if facts.changed and question.task != "regression":
-            raise facts.error(question.label)
+        if facts.changed and self._question.task != "regression":
+            raise facts.error(name)
         return facts  # perhaps clipped for training: still comparable
 
     def check_learned_weight(self, weight: np.ndarray | None) -> None:
@@ -212,11 +255,11 @@ def _place(files: Sequence[str], row: int) -> tuple[str, int]:
     return file, row
 
 
-def _check_label(label: np.ndarray, question: Question) -> None:
-    if question.task == "binary":
+def _check_label(label: np.ndarray, name: str, task: str) -> None:
+    if task in ("binary", "multi_label"):
         wrong = label[(label != 0) & (label != 1)]
-        allowed = "0 or 1 for task binary"
-    elif question.task == "multi_class":
+        allowed = f"0 or 1 for task {task}"
+    elif task == "multi_class":
         wrong = label[(label < 0) | (label != np.floor(label))]
         allowed = "class numbers 0, 1, 2, … for task multi_class"
     else:
@@ -225,7 +268,7 @@ def _check_label(label: np.ndarray, question: Question) -> None:
     if len(wrong):
         raise UserError(
             key="label",
-            received=f"{wrong[0]:g} as `{question.label}` in the eval split",
+            received=f"{wrong[0]:g} as `{name}` in the eval split",
             expected=allowed,
         )
 

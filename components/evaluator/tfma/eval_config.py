@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategos.components.evaluation.metrics import (
+    CLASS,
     METRICS,
     metric_names,
     sliced_features,
@@ -48,7 +49,8 @@ def build(
             preprocessing_function_names=[TRANSFORM] if is_made else [],
         )
     config.slicing_specs.add()
-    for feature in sliced_features(evaluator):
+    by_class = [CLASS] if evaluator["task"] == "multi_label" else []
+    for feature in [*sliced_features(evaluator), *by_class]:
         config.slicing_specs.add(feature_keys=[feature])
     spec = config.metrics_specs.add()
     spec.metrics.add(class_name="ExampleCount")

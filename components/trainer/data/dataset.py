@@ -34,13 +34,14 @@ from strategos.components import events
 from strategos.components.errors import required
 from strategos.components.files import storage
 from strategos.components.records import read as read_records
+from strategos.components.targets.label import Label
 from strategos.components.trainer.data import (
     column_files,
     columns,
     parsing,
     records,
 )
-from strategos.components.trainer.data.batches import length_buckets
+from strategos.components.trainer.data.batches import labels, length_buckets
 from strategos.components.trainer.data.batches.weights import EQUAL, Batch, Weights
 from strategos.components.trainer.data.columns import Columns, Packed
 from strategos.components.trainer.data.input_wait import InputWait
@@ -70,7 +71,7 @@ class Split:
     Attributes:
       files: TFRecord files; `.gz` at the end of a name means GZIP.
       spec: `tf.io` spec of the features and the label.
-      label: Name of the label.
+      label: The label, as `Label.text`.
       rows: Number of examples.
       columns: All examples, packed, if they are kept in memory, else None.
       records: The serialized examples if they are streamed, else None.
@@ -223,11 +224,11 @@ class Split:
     def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
         """The first `rows` examples as one batch of (features, label)."""
         if self.columns is None:
-            features, labels, *_ = next(iter(self.ordered(rows)))
+            features, label, *_ = next(iter(self.ordered(rows)))
         else:
             packed = columns.rows(self.columns, slice(rows))
-            features, labels, *_ = self._unpacked(packed)
-        return features, labels
+            features, label, *_ = self._unpacked(packed)
+        return features, label
 
     def ends(self, rows: int) -> Columns:
         """The features of the first `rows` examples, then of the last ones.
@@ -249,7 +250,10 @@ class Split:
 
     def labels(self) -> tf.Tensor | None:
         """The labels of all examples if they are kept in memory, else None."""
-        return None if self.columns is None else self.values(self.label)
+        if self.columns is None:
+            return None
+        unpacked = columns.unpack(self.columns, self.spec)
+        return labels.taken(unpacked, Label.of(self.label))
 
     def values(self, feature: str) -> tf.Tensor:
         """The values of a dense feature in all rows, `[rows, k]`; may read the files.
@@ -348,7 +352,8 @@ class Split:
 
     def _batch(self, columns_of: Columns) -> Batch:
         features = columns.features(columns_of, self.spec)
-        return self.weights.batch(features, features.pop(self.label))
+        label = labels.taken(features, Label.of(self.label))
+        return self.weights.batch(features, label)
 
 
 def read(
@@ -364,7 +369,7 @@ def read(
     Args:
       files: TFRecord files; `.gz` at the end of a name means GZIP.
       spec: `tf.io` spec of the features and the label.
-      label: Name of the label.
+      label: The label, as `Label.text`.
       cache_limit: Bytes of parsed examples that may be kept in memory.
       anywhere: Returns whether something holds in any of the processes that divide
         global batches: all of them need the same order of rows.

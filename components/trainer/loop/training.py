@@ -343,7 +343,7 @@ class Training:
                 first_step=steps[0] - 1,
                 drop_last=self._context.drops_last_batch,
             )
-            return tensor_values.not_finite(batches, steps, self._spec.label)
+            return tensor_values.not_finite(batches, steps, self._spec.target.name)
 
     def _write(self, model: tf.keras.Model, path: str) -> None:
         model, its_strategy = self._way.trained(model)

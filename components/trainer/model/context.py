@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.trainer.model import dropout
 from strategos.components.trainer.model.dropout import TrainingStep, place
 from strategos.components.trainer.model.tables import embedding
@@ -56,7 +57,8 @@ class TrainingContext:
     A model gets its features as a dict of name to tensor: `[batch, 1]` for a scalar
     feature, `[batch, *shape]` for others, a `tf.SparseTensor` for a feature of varying
     length, a `tf.RaggedTensor` for a feature that `preprocessing_fn` returns ragged.
-    The label is `[batch, 1]`, or `[batch, classes]` if it is one-hot.
+    The label is `[batch, 1]`, or `[batch, classes]` if it is one-hot or of several
+    columns.
 
     Example:
       ```python
@@ -71,7 +73,7 @@ class TrainingContext:
 
     Attributes:
       hyperparameters: `trainer.hyperparameters` of the pipeline's YAML.
-      label: Name of the label.
+      label: Name of the label; of several columns a JSON list of their names.
       feature_spec: `tf.io` spec of each transformed feature, without label and weight.
       label_spec: `tf.io` spec of the label.
       schema: The schema of the raw data.
@@ -108,6 +110,11 @@ class TrainingContext:
         default_factory=TrainingStep, repr=False, compare=False
     )
     weight: str = ""
+
+    @property
+    def target(self) -> Label:
+        """The label: `columns` has its names."""
+        return Label.of(self.label)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import compiled, keras3, tracing
 from strategos.components.trainer.model import dropout, effects
 from strategos.components.trainer.model.known_losses import Loss, known_loss
@@ -32,7 +33,7 @@ class ModelChecker:
     Args:
       where: Name of the function in errors: `FILE: build_model`.
       folder: Folder of the user's code, to find the user's line in a traceback.
-      label: Name of the label.
+      label: The label.
       strategy: Name of the training's strategy.
       unseen: Returns a label of the evaluation split that training lacks, with its
         place; "" if none is known.
@@ -42,14 +43,14 @@ class ModelChecker:
         self,
         where: str,
         folder: str,
-        label: str,
+        label: Label,
         strategy: str = "one_device",
         unseen: Callable[[], str] = str,
     ):
         self._labels = LabelChecker(where, label, unseen)
         self._where = where
         self._folder = folder
-        self._label = label
+        self._label = label.name
         self._strategy = strategy
         self._outputs: Any = None  # of the model outside of any strategy
 

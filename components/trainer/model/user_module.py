@@ -90,7 +90,7 @@ class UserModule:
             unseen_labels.load, spec.transform_graph, spec.eval_split
         )
         self._checker = ModelChecker(
-            self._where, spec.folder, spec.label, strategy, unseen
+            self._where, spec.folder, spec.target, strategy, unseen
         )
 
     def build_model(self, context: TrainingContext) -> tf.keras.Model:

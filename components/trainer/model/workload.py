@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +14,7 @@ import tensorflow_transform as tft
 from strategos.components.errors import UserError
 from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
+from strategos.components.targets.label import Label
 from strategos.components.trainer import phases
 from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.data.batches import length_buckets
@@ -87,6 +90,8 @@ def with_class_weights(
     setting = spec.settings.class_weight
     if not setting:
         return read
+    if spec.target.is_several:
+        raise class_weights.several_classes(spec.target.name)
     is_whole = set(read.files) == set(spec.train_files)
     files = spec.train_files, read.spec, spec.label
     labels = read.values(spec.label) if is_whole else dataset.column(*files)
@@ -159,7 +164,7 @@ def context(
         hyperparameters=Hyperparameters(spec.hyperparameters),
         label=spec.label,
         weight=spec.weight,
-        label_spec=feature_spec.pop(spec.label),
+        label_spec=_label_spec(feature_spec, spec.target),
         feature_spec=feature_spec,
         schema=read_schema(spec.schema_file),
         transform_output=transform_output,
@@ -178,10 +183,39 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
     feature_spec = tft.TFTransformOutput(
         spec.transform_graph
     ).transformed_feature_spec()
-    for key, name in (("label", spec.label), ("weight", spec.weight)):
-        if name:
-            _check_target(spec, key, name, feature_spec)
+    for name in spec.target.columns:
+        _check_target(spec, "label", name, feature_spec)
+    if spec.target.is_several:
+        _check_numbers(spec.target, feature_spec)
+    if spec.weight:
+        _check_target(spec, "weight", spec.weight, feature_spec)
     return feature_spec
+
+
+def _check_numbers(label: Label, feature_spec: Mapping[str, Any]) -> None:
+    """Rejects a column of several that is not one number of each row."""
+    for name in label.columns:
+        kind = feature_spec[name]
+        width = math.prod(kind.shape)
+        if width != 1 or kind.dtype == tf.string:
+            raise UserError(
+                f"`{name}` is a string after Transform"
+                if kind.dtype == tf.string
+                else f"`{name}` has {width} values a row after Transform",
+                key="label",
+                expected="one number, 0 or 1, of each column",
+                remedy="Make it in `preprocessing_fn`.",
+            )
+
+
+def _label_spec(feature_spec: dict[str, Any], label: Label) -> Any:
+    """Takes the `tf.io` spec of the label out of those of all features."""
+    kinds = [feature_spec.pop(name) for name in label.columns]
+    if len(kinds) == 1:
+        return kinds[0]
+    dtypes = {kind.dtype for kind in kinds}
+    dtype = dtypes.pop() if len(dtypes) == 1 else tf.float32
+    return tf.io.FixedLenFeature([len(kinds)], dtype)
 
 
 def _check_target(

@@ -13,7 +13,7 @@ from strategos.components.transformed.graph import TransformGraph
 
 
 def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
-    """The label's values for class 0, 1, 2, …; empty if unknown.
+    """The label's values for class 0, 1, 2, …, or its columns; empty if unknown.
 
     The names are verified: Transform's graph is applied to each list of values that may
     be the right one (Transform's vocabularies and the label's domain in the schema),
@@ -24,6 +24,8 @@ def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
       context: The facts of the training.
     """
     label = context.label
+    if context.target.is_several:
+        return [*context.target.columns]
     if label not in graph.outputs or graph.raw_features_of([label]) != {label}:
         return []
     spec = graph.raw_spec[label]

@@ -30,6 +30,7 @@ import tf_keras
 
 from strategos.components import exported
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
@@ -107,7 +108,7 @@ def describe(
     Args:
       folder: The SavedModel.
       schema_file: Schema of the raw examples.
-      label: Name of the label.
+      label: The label, as `Label.text`.
       features: Raw columns that the model reads.
       classes: Names of the predicted classes, if known.
       unused: Raw columns that the model parses, but computes no prediction from: a
@@ -144,13 +145,13 @@ class _Servable:
     ):
         self._model = model
         self._graph = graph
-        self._label = context.label
         names = list(keras3.inputs_of(model)) or list(context.feature_spec)
         self._features = [name for name in names if name in context.feature_spec]
         needed = graph.raw_features_of(self._features)
         self.raw_spec = {name: graph.raw_spec[name] for name in sorted(needed)}
-        if leaking := _leaking(context.label, graph, self._features):
-            raise UserError(_leak(context.label, graph, leaking))
+        for label in context.target.columns:
+            if leaking := _leaking(label, graph, self._features):
+                raise UserError(_leak(label, graph, leaking))
         self.columns = saved_model.argument_names(self.raw_spec)
 
     def signatures(self) -> dict[str, Any]:
@@ -257,19 +258,19 @@ def _with_default(spec: Any) -> Any:
 
 
 def beside_label(
-    label: str, graph: TransformGraph, features: Iterable[str]
+    label: Label, graph: TransformGraph, features: Iterable[str]
 ) -> dict[str, set[str]]:
     """Features of columns from which a label is made, too, that do not determine it.
 
     Args:
-      label: Name of the label among the transformed features.
+      label: The label among the transformed features.
       graph: Transform's graph.
       features: The features that the model takes.
 
     Returns:
       The columns that both are computed from, by feature.
     """
-    of_label = graph.raw_features_of([label])
+    of_label = graph.raw_features_of(label.columns)
     shared = {name: of_label & graph.raw_features_of([name]) for name in features}
     return {name: columns for name, columns in shared.items() if columns}
 

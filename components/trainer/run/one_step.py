@@ -80,7 +80,7 @@ def run(spec: WorkerSpec, *, rows: int, step: int, show: Show) -> None:
     batch = tf.nest.map_structure(lambda x: first_rows(x, rows), batch)
     features, label, *weights = batch
     show("features", [summary(name, features[name]) for name in sorted(features)])
-    show("label", [summary(spec.label, label)])
+    show("label", [summary(spec.target.name, label)])
     if weights:
         show("weight", [summary(spec.weight or "class_weight", *weights)])
     with code.blamed("the step fails"):

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from strategos.components import events
+from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.distribution import devices, strategy
@@ -135,14 +136,14 @@ def _export(
     features, _ = evaluation.sample(relations.ROWS)
     tables = relations.find(model, features, graph.ids(), context.label)
     record.write(tables, weights)  # first: the weights are kept if the export fails
-    _warn_of_columns_beside_label(model, graph, context.label)
+    _warn_of_columns_beside_label(model, graph, context.target)
     raw_schema = raw_schema_file(spec.transform_graph)
     given = spec.null_values, graph, spec.reading
     export(model, context, raw_schema, folder, *given)
 
 
 def _warn_of_columns_beside_label(
-    model: tf.keras.Model, graph: TransformGraph, label: str
+    model: tf.keras.Model, graph: TransformGraph, label: Label
 ) -> None:
     """Names features of columns from which the label is made, too."""
     names = [name for name in keras3.inputs_of(model) if name in graph.outputs]
@@ -151,7 +152,7 @@ def _warn_of_columns_beside_label(
         columns = listed(quoted(sorted(set().union(*shared.values()))))
         events.emit(
             "warning",
-            message=f"the label `{label}` is made of {columns}, and so "
+            message=f"the label `{label.name}` is made of {columns}, and so "
             f"{'is' if len(shared) == 1 else 'are'} {listed(quoted(sorted(shared)))}: "
             "these columns must be known when the model predicts",
         )

@@ -116,11 +116,12 @@ def publish(spec: WorkerSpec, exported: str, folder: str) -> None:
 
 def _features(graph: TransformGraph, spec: WorkerSpec) -> set[str]:
     """Raw features that outputs are computed from, without label and weight."""
+    columns = spec.target.columns
     outputs = {
         name
         for name in graph.outputs
-        if name not in (spec.label, spec.weight)
-        and spec.label not in graph.raw_features_of([name])
+        if name not in (*columns, spec.weight)
+        and not graph.raw_features_of([name]) & {*columns}
     }
     return graph.raw_features_of(outputs)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from strategos.components.evaluation import curves, sums
+from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.curves import Curves, precision_recall, roc
 
 derandomized = settings(derandomize=True, deadline=None, max_examples=60)
@@ -211,7 +212,7 @@ def test_sums_do_not_grow_with_the_rows(monkeypatch):
         found = sums.Sums(["auc", "accuracy"], "binary")
         for start in range(0, count, 10_000):
             code, score, label = rows(10_000, slices=20, seed=start)
-            member = sums.SliceMembership(list(range(20)), np.arange(10_000), code)
+            member = SliceMembership(list(range(20)), np.arange(10_000), code)
             scores = {"candidate": {"prediction": score}}
             found.add(label, scores, {"carrier": member})
         found.compact()
@@ -226,7 +227,7 @@ def test_feature_with_too_many_values_keeps_nothing(monkeypatch):
     for start in range(0, 5000, 100):
         _, score, label = rows(100, seed=start)
         ids = np.arange(100)
-        member = sums.SliceMembership([f"id{start + i}" for i in ids], ids, ids)
+        member = SliceMembership([f"id{start + i}" for i in ids], ids, ids)
         later = sums.Sums(["auc"], "binary")
         later.add(label, {"candidate": {"prediction": score}}, {"id": member})
         found.merge(later)

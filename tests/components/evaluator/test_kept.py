@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from tfx.types import standard_artifacts
 
 from strategos.components.evaluation import kept, metrics
+from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.scored import Range, Scored
-from strategos.components.evaluation.sums import SliceMembership, Sums
+from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator import SUMS_VARIABLE, judging_executor
 from strategos.components.evaluator.judging import Evaluation
 
@@ -48,8 +49,13 @@ def scored_rows(rows, task, names, features):
         else {"prediction": x}
         for name, x in (("candidate", candidate), ("baseline", baseline))
     }
-    sums = Sums(names, task)
-    sums.add(label, scores, members)
+    sums, classes = Sums(names, task), ()
+    if task == "multi_label":
+        classes, label = ("rain", "wind"), np.stack([label, 1 - label], 1)
+        for name, columns in scores.items():
+            x = columns["prediction"]
+            scores[name] = {"prediction": np.stack([x, x / 2], 1)}
+    sums.add(label, scores, members, classes=classes)
     extremes = Range(candidate[:1], candidate[:1])
     return Scored(sums, ranges={"candidate": extremes}, unusable={"baseline": "is odd"})
 

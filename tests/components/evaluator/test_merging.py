@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategos.components.evaluation import curves, metrics
-from strategos.components.evaluation.sums import SliceMembership, Sums
+from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.sums import Sums
 
 VALUES = [math.nan, 0.0, -0.5, math.inf, -math.inf, 1e20]
 SCORES = st.one_of(

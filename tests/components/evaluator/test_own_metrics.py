@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from strategos.components.evaluation import weighting
+from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.metrics import METRICS
-from strategos.components.evaluation.sums import SliceMembership, Sums
+from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator.tfma import eval_config
 
 SOURCE = """

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from strategos.components.evaluation.sums import SliceMembership, Sums
+from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.sums import Sums
 
 BINARY = ["auc", "pr_auc", "accuracy", "precision", "recall", "log_loss"]
 

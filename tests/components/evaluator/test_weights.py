@@ -12,8 +12,9 @@ from tfx.types import standard_artifacts
 
 from strategos.components.errors import UserError
 from strategos.components.evaluation import metrics
+from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.metrics import names
-from strategos.components.evaluation.sums import SliceMembership, Sums
+from strategos.components.evaluation.sums import Sums
 
 ROWS = 600
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import compiled, keras3, partitioned_variables
 from strategos.components.trainer.loop.state import saved_weights, stored_variables
 from strategos.components.trainer.loop.state.saved_weights import Described, shown
@@ -25,7 +26,7 @@ from strategos.components.trainer.model.tables import moves, record
 from strategos.components.trainer.model.tables.moves import Move
 from strategos.components.trainer.model.tables.relations import Relation, Tables
 from strategos.components.transformed.feature_ids import FeatureIds
-from strategos.components.wording import abridged, first, quoted
+from strategos.components.wording import abridged, choices, first, quoted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,8 @@ def read(
       Indices of tables that may differ in size from the earlier model's.
 
     Raises:
-      UserError: The weights do not fit the model, or do not exist.
+      UserError: The weights do not fit the model, or do not exist, or predict the
+        columns of the label in another order.
     """
     ours, theirs = saved_weights.shapes(model), _descriptions(path)
     held = stored_variables.held_weights(model, path)
@@ -72,6 +74,8 @@ def read(
     keys = _keys(theirs, by_structure)
     pairing = layer_names.paired(model, ours, theirs, _places(by_structure, keys), path)
     earlier = record.read(path) if tables else None
+    if earlier and tables:
+        _check_order(earlier.label, tables.label)
     weights = {index[id(part)] for part in compiled.weights(model)}
     starts = {
         i: _start(i, pairing.get(i), keys, tables, earlier, (ours, theirs))
@@ -90,6 +94,20 @@ def read(
             _assign([variable], _Start(key), reader.get_tensor(key), is_chief)
     _report(starts, ours)
     return {i for i, x in starts.items() if x.move or x.reason}
+
+
+def _check_order(earlier: str, label: str) -> None:
+    """Rejects weights whose outputs are those of other columns, or in another order."""
+    theirs, ours = Label.of(earlier), Label.of(label)
+    if theirs != ours and theirs.is_several and ours.is_several:
+        raise UserError(
+            f"the weights to start from predict the columns {choices(theirs.columns)}, "
+            f"and `label` names {choices(ours.columns)}: each column would start from "
+            "the weights of another",
+            key="trainer.warm_start",
+            remedy="Name the columns in that order, or set `warm_start: null` to begin "
+            "anew.",
+        )
 
 
 def _descriptions(path: str) -> list[list[Any]]:

@@ -40,9 +40,11 @@ def factors(
 
     Raises:
       UserError: A class does not occur in the training split, a value has no class,
-        two spellings of a class have two factors, or the label has too many values to
-        be classes.
+        two spellings of a class have two factors, a row has several classes, or the
+        label has too many values to be classes.
     """
+    if labels.shape[-1] > 1 and not _is_one_hot(labels.numpy()):
+        raise several_classes(label)
     values, rows = np.unique(class_of(labels).numpy(), return_counts=True)
     if len(values) > _MOST_CLASSES:
         raise UserError(
@@ -74,6 +76,25 @@ def factors(
         logging.info(message)
         events.emit("note", message=message)
     return found
+
+
+def several_classes(label: str) -> UserError:
+    """The error of factors for a label that may be several classes of a row.
+
+    Args:
+      label: Name of the label.
+    """
+    return UserError(
+        f"a row has several classes of `{label}`, or none, so no factor is its weight",
+        key=_KEY,
+        remedy="Weigh the rows by a feature, `weight`, or the classes in the model's "
+        "loss; remove the setting.",
+    )
+
+
+def _is_one_hot(labels: np.ndarray) -> bool:
+    rows = labels.reshape(len(labels), -1)
+    return bool(((rows == 0) | (rows == 1)).all() and (rows.sum(1) == 1).all())
 
 
 def _known(

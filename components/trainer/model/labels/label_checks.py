@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.trainer.model.known_losses import Loss
 
 _WANTS_VARIETY = ("binary_crossentropy", "sparse_categorical_crossentropy")
@@ -18,14 +19,14 @@ class LabelChecker:
 
     Args:
       where: Name of the function in errors: `FILE: build_model`.
-      label: Name of the label.
+      label: The label.
       unseen: Returns a label of the evaluation split that training lacks, with its
         place; "" if none is known.
     """
 
-    def __init__(self, where: str, label: str, unseen: Callable[[], str]):
+    def __init__(self, where: str, label: Label, unseen: Callable[[], str]):
         self._where = where
-        self._label = label
+        self._columns, self._label = label.columns, label.name
         self._unseen = unseen
 
     def check_kind(self, labels: tf.Tensor) -> None:
@@ -113,9 +114,14 @@ class LabelChecker:
     def _misfit(
         self, what: str, labels: tf.Tensor, split: str, wanted: str
     ) -> UserError:
+        name = self._label
+        if len(self._columns) > 1:
+            outside = tf.reduce_any((labels < 0) | (labels > 1), 0)
+            place = int(tf.argmax(tf.cast(outside, tf.int64)))
+            name, labels = self._columns[place], labels[:, place]
         low, high = _range(labels)
         return UserError(
-            f"{self._where}: has {what}, but the label `{self._label}` has values from "
+            f"{self._where}: has {what}, but the label `{name}` has values from "
             f"{low:g} to {high:g} in the {split} split{self._first(split)}: {wanted}."
         )
 

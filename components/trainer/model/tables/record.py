@@ -45,6 +45,7 @@ def write(tables: Tables, path: str) -> None:
             for name in names
         },
         "inputs": list(tables.inputs),
+        "label": tables.label,
         "tables": [[dataclasses.astuple(x) for x in each] for each in tables.relations],
     }
     content = io.BytesIO()
@@ -75,7 +76,8 @@ def read(path: str) -> Tables | None:
         for number, (name, facts) in enumerate(described["features"].items())
     }
     relations = [[Relation(*x) for x in each] for each in described["tables"]]
-    return Tables(ids, relations, described["inputs"])
+    label = described.get("label", "")  # absent in older files
+    return Tables(ids, relations, described["inputs"], label)
 
 
 def _ids(

@@ -66,11 +66,13 @@ class Tables:
       ids: The meaning of the values of each feature or look-up with relations.
       relations: The relations of each table of `model.variables`, ascending.
       inputs: The features that the model takes.
+      label: The label, as `Label.text`; "" if unknown.
     """
 
     ids: Mapping[str, FeatureIds]
     relations: Sequence[Sequence[Relation]]
     inputs: Sequence[str] = ()
+    label: str = ""
 
 
 def find(
@@ -85,7 +87,7 @@ def find(
       model: A built model; its state is not changed.
       features: A few rows, tensors `[rows, …]` by feature.
       ids: The meaning of the values of each feature, and of the label.
-      label: Name of the label; "" for none.
+      label: The label, as `Label.text`; "" for none.
     """
     declared = _declared(model, ids)
     try:
@@ -100,7 +102,8 @@ def find(
     known = {**ids, **lookups}
     named = {x.source for each in relations for x in each}
     inputs = sorted(keras3.taken(model, features))
-    return Tables({n: known[n] for n in named if n in known}, relations, inputs)
+    used = {name: known[name] for name in named if name in known}
+    return Tables(used, relations, inputs, label)
 
 
 def _traced(

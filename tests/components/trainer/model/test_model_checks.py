@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 
 WHERE = "/home/me/model.py: `build_model`"
 BINARY = np.array([[0.0], [1.0]] * 32, np.float32)
@@ -34,7 +35,7 @@ def package(request, tf):
 def checker():
     from strategos.components.trainer.model.model_checks import ModelChecker
 
-    return ModelChecker(WHERE, "/home/me", "late")
+    return ModelChecker(WHERE, "/home/me", Label.of("late"))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from tensorflow_transform.tf_metadata import (
     schema_utils,
 )
 
+from strategos.components.targets.label import Label
 from strategos.components.trainer.run import export
 from strategos.components.transform.analyzers import tft_private
 from strategos.components.transformed.graph import TransformGraph
@@ -54,7 +55,7 @@ def graph(tmp_path_factory):
 def test_features_of_all_columns_of_a_label_leak(graph, label, leaking, beside):
     features = ["share", "fare_xf", "miles_xf"]
     assert export._leaking(label, graph, features) == leaking
-    assert export.beside_label(label, graph, features) == beside
+    assert export.beside_label(Label.of(label), graph, features) == beside
     message = export._leak(label, graph, leaking)
     assert f"computes {leaking[0]} from the label `{label}`" in message
     assert ("which is made of `kind`" in message) == (label == "kind_xf")

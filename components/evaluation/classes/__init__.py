@@ -1,0 +1,1 @@
+"""Labels of several classes a row: their entries, sums and metrics."""

@@ -1,0 +1,27 @@
+"""What a model learns of each row: Keras's `y`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from strategos.components.targets.label import Label
+
+
+def taken(columns: dict[str, Any], label: Label) -> tf.Tensor:
+    """Takes the label out of the columns of a batch.
+
+    Args:
+      columns: Tensors by name, which lose those of the label.
+      label: The columns; several of them become one tensor, in their order.
+
+    Returns:
+      `[rows, k]`; of several columns float32 if not all of them have one dtype.
+    """
+    parts = [columns.pop(name) for name in label.columns]
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.dtype for part in parts}) > 1:
+        parts = [tf.cast(part, tf.float32) for part in parts]
+    return tf.concat([tf.reshape(part, [tf.shape(part)[0], 1]) for part in parts], 1)
