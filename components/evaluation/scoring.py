@@ -13,7 +13,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.evaluation.formulas import EPSILON
 from strategos.components.evaluation.inputs.models import Location, Model, loaded
-from strategos.components.evaluation.inputs.rows import Question, Rows
+from strategos.components.evaluation.inputs.rows import Question, Rows, all_names
 from strategos.components.evaluation.metrics import MOST_SLICES, Columns
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
@@ -206,14 +206,14 @@ def _by_name(model: Model, answer: np.ndarray, names: Sequence[str]) -> np.ndarr
 
     The model in production may have been trained on the same classes in another order.
     """
-    if not names or not model.classes or model.classes == [*names]:
+    if not names or not model.classes:
         return answer
-    if sorted(model.classes) != sorted(names):
+    known = all_names(model.classes, answer.shape[1])
+    if sorted(known) != sorted(names):
         raise model.error(
-            f"knows the classes {choices(model.classes)}, and the label has "
-            f"{choices(names)}."
+            f"knows the classes {choices(known)}, and the label has {choices(names)}."
         )
-    return answer[:, [model.classes.index(name) for name in names]]
+    return answer[:, [known.index(name) for name in names]]
 
 
 def _probabilities(answer: np.ndarray, question: Question, model: Model) -> np.ndarray:

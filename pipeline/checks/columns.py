@@ -108,30 +108,29 @@ def _is_number(text: str) -> bool:
 
 def _several_labels(config: Config, source: sources.Source) -> Iterator[UserError]:
     """Yields a problem for a column with several labels in a row among the first."""
-    import pyarrow.compute as pc
-
     target = config.target
-    several = not target.is_several
-    if several and required(config.evaluator).task == "multi_label":
+    if required(config.evaluator).task == "multi_label" and not target.is_several:
         return
-    for name in {*target.columns} & {*source.lists}:
-        labels = next(source.fresh().batches()).column(name)
-        most = pc.max(pc.list_value_length(labels)).as_py() or 0
-        if most > 1:
-            remedy = (
-                "Train a model for each value, from a column of its own, or remove "
-            )
-            remedy = f"{remedy}`evaluator`."
-            if several:
-                remedy = "If these are the classes of a row, make 0 or 1 of each in "
-                remedy += "`preprocessing_fn` and set `evaluator.task: multi_label`; "
-                remedy += "else remove `evaluator`."
+    remedy = "If these are the classes of a row, make 0 or 1 of each in "
+    remedy += "`preprocessing_fn` and set `evaluator.task: multi_label`; else remove "
+    remedy += "`evaluator`."
+    if target.is_several:
+        remedy = "Name columns of one value, 0 or 1."
+    for name in sorted({*target.columns} & {*source.lists}):
+        if (most := _most_values(source, name)) > 1:
             yield config.problem(
                 "label",
                 f"`{name}` has up to {most} values a row in {shown(source.path)}, and "
                 "`evaluator` compares one",
                 remedy=remedy,
             )
+
+
+def _most_values(source: sources.Source, name: str) -> int:
+    import pyarrow.compute as pc
+
+    lengths = pc.list_value_length(next(source.fresh().batches()).column(name))
+    return int(pc.max(lengths).as_py() or 0)
 
 
 def _two_classes(config: Config, source: sources.Source) -> Iterator[UserError]:

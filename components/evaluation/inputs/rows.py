@@ -70,8 +70,7 @@ class Question:
             return ()
         if self.target.is_several:
             return self.target.columns
-        numbers = [str(number) for number in range(label.shape[1])]
-        return [*candidate.classes, *numbers[len(candidate.classes) :]]
+        return all_names(candidate.classes, label.shape[1])
 
 
 class Rows:
@@ -227,6 +226,16 @@ class Rows:
                 expected="exactly one in each example",
                 remedy=_ONE_VALUE[key],
             )
+
+
+def all_names(known: Sequence[str], width: int) -> list[str]:
+    """The names of all classes: those that have none by their number.
+
+    Args:
+      known: Names of the first classes.
+      width: Number of classes.
+    """
+    return [*known, *map(str, range(len(known), width))]
 
 
 def _membership(feature: tf.SparseTensor) -> SliceMembership:

@@ -32,7 +32,8 @@ from strategos.components.wording import choices, did_you_mean
 
 _MISSING = {
     "label": "Leave these rows out: `data.unlabelled: drop`. If `preprocessing_fn` "
-    "makes the label of another column, let it return a dense one.",
+    "makes the label of another column, or of a list of classes, let it return a "
+    "dense one: 0 or 1 for each class.",
     "weight": "Give such rows a weight: `data.missing`, or in `preprocessing_fn`; a "
     "row that does not count weighs 0.",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
 
     The names are verified: Transform's graph is applied to each list of values that may
     be the right one (Transform's vocabularies and the label's domain in the schema),
-    and must map each value to a different class.
+    and must map each value to a different class: a number, or a place in a vector.
 
     Args:
       graph: Transform's graph.
@@ -29,13 +30,19 @@ def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
     if label not in graph.outputs or graph.raw_features_of([label]) != {label}:
         return []
     spec = graph.raw_spec[label]
-    if context.label_spec.dtype != tf.int64 or spec.dtype != tf.string:
+    is_number = context.label_spec.dtype == tf.int64
+    if spec.dtype != tf.string or not (is_number or _is_vector(context)):
         return []
     for values in _candidates(context):
         classes = _transformed(values, graph, label)
         if sorted(classes) == list(range(len(values))):
             return [values[place] for place in np.argsort(classes)]
     return []
+
+
+def _is_vector(context: TrainingContext) -> bool:
+    """Whether the label is a vector with a place for each class."""
+    return math.prod(context.label_spec.shape) > 1
 
 
 def _candidates(context: TrainingContext) -> Iterator[list[str]]:
@@ -58,7 +65,7 @@ def _domain(
 
 
 def _transformed(values: Sequence[str], graph: TransformGraph, label: str) -> list[int]:
-    """The class of each value; empty if a value does not give exactly one number."""
+    """The class of each value; empty if a value does not give exactly one class."""
     rows = []
     for value in values:
         example = tf.train.Example()
@@ -70,5 +77,10 @@ def _transformed(values: Sequence[str], graph: TransformGraph, label: str) -> li
     labels = graph.transform(raw, [label])[label]
     if isinstance(labels, tf.SparseTensor):
         labels = labels.values
-    classes = np.asarray(labels).reshape(-1)
+    classes = np.asarray(labels)
+    if classes.ndim == 2 and classes.shape[1] > 1:
+        if not ((classes == 0) | (classes == 1)).all() or (classes.sum(1) != 1).any():
+            return []
+        classes = classes.argmax(1)
+    classes = classes.reshape(-1)
     return classes.tolist() if len(classes) == len(values) else []

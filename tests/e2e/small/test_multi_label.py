@@ -6,6 +6,8 @@ import csv
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as stock
 from sklearn.datasets import make_multilabel_classification
@@ -35,6 +37,16 @@ def preprocessing_fn(inputs):
     numbers = {name: tf.cast(inputs[name], tf.float32) / 20 for name in "abcd"}
     kept = ("rain", "wind", "snow", "importance")
     return {**numbers, **{name: inputs[name] for name in kept}}
+"""
+
+LISTED = """
+import tensorflow as tf
+
+def preprocessing_fn(inputs):
+    tags = tf.sparse.to_dense(inputs["tags"], default_value="")
+    found = [tf.reduce_any(tags == name, axis=1) for name in ("snow", "rain", "wind")]
+    numbers = {name: tf.cast(inputs[name], tf.float32) / 20 for name in "abcd"}
+    return {**numbers, "tags": tf.cast(tf.stack(found, axis=1), tf.int64)}
 """
 
 MODEL = """
@@ -146,3 +158,32 @@ def test_a_feature_of_a_label_column_is_rejected(weather):
     code.write_text(PREPROCESSING)
     assert done.returncode != 0
     assert "computes a, b, c, d from the label `snow`" in done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_a_list_of_classes_becomes_a_vector_with_their_names(make_workspace, tmp_path):
+    rows = write_rows(tmp_path / "rows.csv")
+    numbers = {name: [float(row[name]) for row in rows] for name in "abcd"}
+    tags = [[name for name in LABEL if row[name]] for row in rows]
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({**numbers, "tags": tags}), tmp_path / "data/rows.parquet")
+    yaml = YAML.replace("[rain, wind, snow]", "tags").replace("*.csv", "*.parquet")
+    yaml = yaml.replace("weight: importance", "").replace(", unlabelled: drop", "")
+    (tmp_path / "pipeline.yaml").write_text(yaml)
+    model = MODEL.replace("len(context.target.columns)", "3")
+    (tmp_path / "model.py").write_text(model)
+    (tmp_path / "preprocessing.py").write_text(LISTED)
+    made = make_workspace(tmp_path)
+    made.run()
+    (found,) = tmp_path.glob("runs/**/summary.json")
+    slices = json.loads(found.read_text())["slices"]
+    shares = {each["value"]: each["metrics"] for each in slices}
+    assert shares.keys() == {*LABEL}
+    answer = made.strategos(
+        "predict", str(made.yaml), str(tmp_path / "data/rows.parquet"), "--json"
+    )
+    logits = [json.loads(line)["predictions"] for line in answer.stdout.splitlines()]
+    for name in LABEL:
+        label, score = [name in each for each in tags], [row[name] for row in logits]
+        area = stock.roc_auc_score(label, score)
+        assert shares[name]["auc"] == pytest.approx(area, abs=0.12)
