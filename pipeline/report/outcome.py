@@ -92,6 +92,9 @@ def metrics(run: Run) -> Section | None:
         answer = f"{trivial['answer']:.4g}"
         what = "the most frequent class" if _is_multi(run.summary) else "the mean label"
         text = f"The trivial model answers {answer}, {what}, for all rows."
+        if run.summary["task"] == "multi_label":
+            what = f"the share of each class, {answer} on average"
+            text = f"The trivial model answers {what}, for all rows."
         blocks.append(Paragraph(text))
     if run.summary.get("incomparable"):
         text = f"No comparison with production: {run.summary['incomparable']}"
