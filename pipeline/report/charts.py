@@ -143,101 +143,14 @@ def dots(
     return {"height": max(2, rows) * _BAR, "layer": layers}
 
 
-def curve(
-    x: str,
-    y: str,
-    series: str,
-    *,
-    titles: tuple[str, str],
-    points: bool = False,
-    unit: bool = True,
-) -> Spec:
-    """Curves through points in the order of the rows.
-
-    Args:
-      x: Field at the bottom.
-      y: Field at the left.
-      series: Field with the name of the curve.
-      titles: Titles of both axes.
-      points: Whether to draw the points, too.
-      unit: Whether both axes go from 0 to 1.
-    """
-    domain = [0, 1] if unit else None
-    mark: Spec = {"type": "line", "tooltip": {"content": "data"}}
-    mark |= {"point": {"size": 40}} if points else {}
-    return {
-        "height": _HEIGHT,
-        "mark": mark,
-        "encoding": {
-            "x": _quantity(x, titles[0], domain=domain),
-            "y": _quantity(y, titles[1], domain=domain),
-            "order": {"field": "order", "type": "quantitative"},
-            "color": {"field": series, "type": "nominal", "sort": None},
-            "strokeDash": {
-                "field": series,
-                "type": "nominal",
-                "sort": None,
-                "scale": {"range": _DASHES},
-            },
-        },
-    }
-
-
-def cells(x: str, y: str, share: str, text: str, rows: int, *, titles: Any) -> Spec:
-    """A grid of cells, darker for a larger share, each with a number.
-
-    Args:
-      x: Field of the column.
-      y: Field of the row.
-      share: Field with a share from 0 to 1.
-      text: Field with the number.
-      rows: Number of rows of the grid.
-      titles: Titles of columns and rows.
-    """
-    place = {
-        "x": {
-            "field": x,
-            "type": "nominal",
-            "sort": None,
-            "title": titles[0],
-            "axis": {"labelAngle": 0, "orient": "top"},
-        },
-        "y": {"field": y, "type": "nominal", "sort": None, "title": titles[1]},
-    }
-    shade = {
-        "field": share,
-        "type": "quantitative",
-        "scale": {"domain": [0, 1], "range": [0.05, 0.55]},
-        "legend": None,
-    }
-    number = {"field": text, "type": "quantitative", "format": ",d"}
-    return {
-        "height": max(80, rows * (40 if rows < 8 else 24)),
-        "encoding": place,
-        "layer": [
-            {
-                "mark": {"type": "rect", "tooltip": {"content": "data"}},
-                "encoding": {"opacity": shade},
-            },
-            {
-                "mark": {"type": "text", "fontSize": 13 if rows < 8 else 10},
-                "encoding": {"text": number},
-            },
-        ],
-    }
-
-
 def _quantity(
     field: str,
     title: str,
     *,
     zero: bool = False,
-    domain: Sequence[float] | None = None,
     axis: Mapping[str, Any] | None = None,
 ) -> Spec:
     scale: Spec = {"zero": zero, "nice": True}
-    if domain is not None:
-        scale = {"domain": list(domain)}
     return {
         "field": field,
         "type": "quantitative",

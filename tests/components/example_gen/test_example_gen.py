@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import os
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -349,9 +350,9 @@ class TestRefusals:
 
     def test_type_that_no_example_holds(self, tmp_path, refused):
         pq.write_table(pa.table({"x": [[{"a": 1}]]}), tmp_path / "a.parquet")
-        assert "column `x` has the type list<item: struct" in refused(
-            tmp_path / "a.parquet"
-        )
+        message = refused(tmp_path / "a.parquet")
+        # The newer pyarrow names the items of a list as Parquet does.
+        assert re.search("column `x` has the type list<(item|element): struct", message)
 
     def test_split_without_rows(self, tmp_path, refused):
         path = write_csv(tmp_path / "a.csv", [["x"], ["k"], ["k"]])
