@@ -276,7 +276,7 @@ def _check_float32(name: str, column: pa.Array, converted: pa.ListArray) -> None
     kept = converted.flatten().to_numpy(zero_copy_only=False)
     changed = (exact != kept) & ~((exact != exact) & (kept != kept))
     if changed.any():
-        raise _unfit(name, f"the number {exact[changed.argmax()]!r}")
+        raise _unfit(name, f"the number {exact[changed.argmax()].item()!r}")
 
 
 def _unfit(name: str, value: str) -> UserError:
