@@ -62,7 +62,7 @@ def _words(words: list[str]) -> tuple[str, list[str], str | None]:
     pipeline = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
     ids = [word for word in words[bool(verb) :] if word != pipeline]
     if len(ids) > {"": 0, "show": 1, "compare": 2}[verb]:
-        run = ids[0] if ids[0] not in ("show", "compare") else "RUN"
+        run = next((x for x in ids if x not in ("show", "compare")), "RUN")
         raise BadInputError(
             f"strategos runs: received {' '.join(words)!r}. For all runs: strategos "
             f"runs [PIPELINE_YAML]. For one: strategos runs show {run} "
