@@ -156,6 +156,11 @@ ELSEWHERE = {
         "strategos init customers.csv --label churned",
         "cd customers && strategos run",
     ],
+    ("a run of it", "tests/e2e/test_report_pages.py", '"report", str(flights'): [
+        "strategos report pipeline.yaml",
+        "strategos report RUN pipeline.yaml --open",
+        "strategos report pipeline.yaml --redact --output run.html",
+    ],
     ("a year of data", "benchmarks/flights_reference.py", "def main"): [
         ".venv/bin/python benchmarks/flights_reference.py"
     ],
