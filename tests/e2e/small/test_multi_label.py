@@ -122,7 +122,6 @@ def test_classes_are_trained_judged_pushed_and_predicted(weather):
     assert summary["overall"]["macro_auc"] == pytest.approx(area, abs=0.1)
 
 
-@pytest.mark.long
 def test_the_model_in_production_may_have_the_classes_in_another_order(weather):
     order = ("--set", "label=[snow, rain, wind]")
     weather.run(*order, "--set", "trainer.epochs=1")

@@ -123,7 +123,7 @@ def test_several_columns_train_as_plain_keras(make, train_only, strategy, versio
 @pytest.mark.long
 def test_weights_of_the_columns_in_another_order_are_rejected(make, train_only):
     first = make({"strategy": "one_device"}, 2)
-    train_only(first)
+    train_only(first, EXPORT="1")  # which names the label beside the weights
     weights = f"{first.model_dir}/Format-Weights"
     later = make({"strategy": "one_device"}, 2)
     turned = '["night", "late"]'
