@@ -8,12 +8,10 @@ from pathlib import Path
 
 from strategos.components.errors import BadInputError, ExitCode, required
 from strategos.pipeline import api
-from strategos.pipeline.comparing import command
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.history import decisions, roots
 from strategos.pipeline.history import runs as past_runs
 from strategos.pipeline.history.store import NoRunsError
-from strategos.pipeline.remote import step_records
 from strategos.pipeline.view import report
 
 
@@ -34,6 +32,8 @@ def runs(arguments: argparse.Namespace) -> int:
         chosen = past_runs.chosen(listed, next(iter(ids), None)) if verb else None
     else:
         if verb == "compare":
+            from strategos.pipeline.comparing import command
+
             command.compare(history, ids, as_json=arguments.json)
             return ExitCode.DONE
         root = history.store.root
@@ -59,8 +59,7 @@ def runs(arguments: argparse.Namespace) -> int:
 def _words(words: list[str]) -> tuple[str, list[str], str | None]:
     """The verb, the ids of runs and the YAML among the words after `runs`."""
     verb = words[0] if words and words[0] in ("show", "compare") else ""
-    pipeline = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
-    ids = [word for word in words[bool(verb) :] if word != pipeline]
+    ids, pipeline = roots.pipeline_among(words[bool(verb) :])
     if len(ids) > {"": 0, "show": 1, "compare": 2}[verb]:
         run = next((x for x in ids if x not in ("show", "compare")), "RUN")
         raise BadInputError(
@@ -75,6 +74,8 @@ def _on_kubeflow(
     pipeline: str | None, arguments: argparse.Namespace
 ) -> list[past_runs.Run]:
     """The runs that have left records below `kubeflow.root`, if the YAML names one."""
+    from strategos.pipeline.remote import step_records
+
     if arguments.root or not (pipeline or Path(MAIN_FILE).is_file()):
         return []
     config = api.load(pipeline or MAIN_FILE).config

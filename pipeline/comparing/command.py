@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import exported, node_ids, worker_process
 from strategos.components.errors import BadInputError, ExitCode, UserError
 from strategos.components.runtime_parameters import NOTHING
-from strategos.components.wording import counted, quoted
+from strategos.components.wording import counted, first, quoted
 from strategos.pipeline import commands
 from strategos.pipeline.comparing import compared, reproduction, view
 from strategos.pipeline.history import lineage as lineages
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.made_from.record import Kept
 
 _DIFFERENCE = "strategos.components.trainer.run.difference"
-_SHOWN = 10  # weights
+_SHOWN = 10
 
 
 def compare(history: roots.History, ids: Sequence[str], *, as_json: bool) -> None:
@@ -75,9 +75,16 @@ def reproduce(arguments: argparse.Namespace) -> int:
             remedy="Name a run of the whole pipeline; see `strategos runs`.",
         )
     model = _model(traced)
-    folder = _new_folder(arguments.to or f"reproduced-{run.run_id}")
     weights = run.trainer.get("warm_start") or NOTHING
-    yaml = reproduction.prepare(kept, folder, weights)
+    if problems := reproduction.problems(kept, weights):
+        raise BadInputError(
+            "\n    ".join(
+                [f"run {run.run_id} cannot be made again:", *first(problems, _SHOWN)]
+            ),
+            remedy="Restore these files as they were, and repeat the command.",
+        )
+    folder = _new_folder(arguments.to or f"reproduced-{run.run_id}")
+    yaml = reproduction.write(kept, folder, weights)
     _name_stack(kept)
     print(f"making run {run.run_id} again in {folder}", file=sys.stderr, flush=True)
     last = node_ids.EVALUATOR if run.summary else node_ids.TRAINER
@@ -99,7 +106,10 @@ def reproduce(arguments: argparse.Namespace) -> int:
 def _last(history: roots.History, number: int) -> list[Run]:
     listed = runs.history(history.store, history.pipeline, number)
     if len(listed) < number:
-        raise BadInputError(f"there are no {number} runs to compare yet")
+        raise BadInputError(
+            "there is only one run so far, and nothing to compare it with",
+            remedy="Run the pipeline again after a change.",
+        )
     return listed
 
 

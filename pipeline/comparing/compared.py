@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from strategos.components.errors import BadInputError, UserError
+from strategos.components.wording import cut
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.made_from.record import DataFile, Kept
 
@@ -159,6 +161,13 @@ def stack_changes(
     return tuple(changes(dict(leaves(before)), dict(leaves(after))))
 
 
+def shown(value: Any, most: int) -> str:
+    """A value for people, cut to at most `most` characters."""
+    if value is None:
+        return "not set"
+    return cut(value if isinstance(value, str) else json.dumps(value), most)
+
+
 def to_json(compared: Comparison) -> dict[str, Any]:
     """A comparison as JSON-able values; of each run the id, outcome and times."""
     plain = dataclasses.asdict(compared)
@@ -251,9 +260,9 @@ def _lines(kept: Kept, digest: str | None) -> list[str] | None:
     """The lines of a file; none if the run has no such file; None if it is not text."""
     if digest is None:
         return []
-    content = kept.content(digest)
+    stored = kept.file(digest)
     try:
-        return None if content is None else content.decode().splitlines()
+        return None if stored is None else stored.read_text().splitlines()
     except UnicodeDecodeError:
         return None
 

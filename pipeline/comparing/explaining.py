@@ -7,13 +7,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.components.errors import ExitCode, UserError
 from strategos.pipeline import commands
-from strategos.pipeline.comparing import reasons
-from strategos.pipeline.history import roots, runs
-from strategos.pipeline.made_from import record
-from strategos.pipeline.view import terminal
-from strategos.pipeline.view.report import headline, paragraph
 
 if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing
@@ -34,15 +29,13 @@ def explain(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Why each node of a run ran, or was taken from the cache."""
-    words = list(arguments.run_or_pipeline)
-    pipeline = next((x for x in words if x.endswith((".yaml", ".yml"))), None)
-    ids = [word for word in words if word != pipeline]
-    if len(ids) > 1:
-        raise BadInputError(
-            f"strategos explain run: received {' '.join(words)!r}; name one run"
-        )
+    from strategos.pipeline.comparing import reasons
+    from strategos.pipeline.history import roots, runs
+
+    words = arguments.run_or_pipeline
+    run_id, pipeline = roots.run_and_pipeline("explain run", words)
     history = roots.open_history(pipeline, arguments.root)
-    run = runs.run(history.store, ids[0] if ids else None)
+    run = runs.run(history.store, run_id)
     listed = reasons.of_run(history.store, run, _Records(str(history.store.root)))
     if arguments.json:
         plain = [dataclasses.asdict(each) for each in listed]
@@ -60,6 +53,8 @@ class _Records(dict[str, "Kept | None"]):
         self._root = root
 
     def __missing__(self, run_id: str) -> Kept | None:
+        from strategos.pipeline.made_from import record
+
         try:
             self[run_id] = record.read(self._root, run_id)
         except UserError:
@@ -68,6 +63,9 @@ class _Records(dict[str, "Kept | None"]):
 
 
 def _show(run: Run, listed: tuple[Reason, ...]) -> None:
+    from strategos.pipeline.view import terminal
+    from strategos.pipeline.view.report import headline, paragraph
+
     console = terminal.console()
     console.print(headline(run, console))
     width = max((len(each.node) for each in listed), default=0)

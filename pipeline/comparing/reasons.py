@@ -15,8 +15,15 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids
-from strategos.components.wording import abridged, cut
-from strategos.pipeline.comparing.compared import Change, changes, code, data, leaves
+from strategos.components.wording import abridged
+from strategos.pipeline.comparing.compared import (
+    Change,
+    changes,
+    code,
+    data,
+    leaves,
+    shown,
+)
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.history.store import Store, properties, reads_store
 from strategos.pipeline.made_from.record import Kept
@@ -195,9 +202,11 @@ def _text(
     if not files and any(map(_is_fingerprint, parameters)):
         parts.append("its files, or what its code uses, changed")
     plain = [each for each in parameters if not _is_fingerprint(each)]
-    shown = [f"{x.name} {_short(x.before)} → {_short(x.after)}" for x in plain]
-    if shown:
-        parts.append(abridged(shown, _NAMED))
+    texts = [
+        f"{x.name} {shown(x.before, _WIDTH)} → {shown(x.after, _WIDTH)}" for x in plain
+    ]
+    if texts:
+        parts.append(abridged(texts, _NAMED))
     makers = sorted({maker for _, maker in inputs if maker})
     if makers:
         parts.append(f"new outputs of {abridged(makers, _NAMED)}")
@@ -211,8 +220,3 @@ def _without_difference(before: mlmd.Execution) -> str:
         "nothing that it depends on changed: the run took nothing from the cache, or "
         "the outputs before were removed or damaged"
     )
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return "not set" if value is None else cut(text, _WIDTH)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,80 +20,80 @@ from typing import Any
 import yaml
 
 from strategos.components.data_files import spans
-from strategos.components.errors import BadInputError, UserError
-from strategos.components.files import digests, patterns
+from strategos.components.errors import required
+from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
-from strategos.components.wording import first
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.types import LATEST
+from strategos.pipeline.made_from import record
 from strategos.pipeline.made_from.record import Kept
+from strategos.pipeline.plan import caching
 
 _LEFT_OUT = ("pusher", "schedule", "gates", "kubeflow", "vertex")
-_NAMED = 5
 
 
-def prepare(kept: Kept, folder: Path, weights: str) -> Path:
-    """Writes what a run was made from.
+def problems(kept: Kept, weights: str) -> list[str]:
+    """Names what a run was made from that is gone or has changed since.
 
     Args:
       kept: The run's record.
-      folder: The folder; it exists and is empty.
       weights: The weights that the training started from; `NOTHING` if fresh.
+    """
+    found = [
+        f"{name}: its content is no longer stored"
+        for name, path in _code(kept)
+        if path is None
+    ]
+    found += _data_problems(kept)
+    named = kept.made_from.settings["trainer"]["warm_start"] not in (None, LATEST)
+    gone = weights != NOTHING and not (is_remote(weights) or os.path.isdir(weights))
+    changed = named and caching.weights_by_content(weights) != kept.made_from.weights
+    if gone or changed:
+        state = "are gone" if gone else "have changed since"
+        found.append(f"{weights}: the weights that the training started from {state}")
+    return found
+
+
+def write(kept: Kept, folder: Path, weights: str) -> Path:
+    """Writes what a run was made from.
+
+    Args:
+      kept: The run's record, without `problems`.
+      folder: The folder; it exists and is empty.
+      weights: As for `problems`.
 
     Returns:
       The path of the new `pipeline.yaml`.
-
-    Raises:
-      BadInputError: Code, data or weights are gone, or have changed since; names them.
     """
-    kept_code = dict(_contents(kept))
-    problems = [
-        *(
-            f"{name}: its content is no longer stored"
-            for name, content in kept_code.items()
-            if content is None
-        ),
-        *_data_problems(kept),
-    ]
-    if weights != NOTHING and not (is_remote(weights) or os.path.isdir(weights)):
-        problems.append(
-            f"{weights}: the weights that the training started from are gone"
-        )
-    if problems:
-        raise BadInputError(
-            f"run {kept.run_id} cannot be made again:\n    "
-            + "\n    ".join(first(problems, _NAMED)),
-            remedy="Restore these files as they were, and repeat the command.",
-        )
     home = _home(folder / "workload", kept)
-    for name, content in kept_code.items():
-        path = Path(os.path.normpath(home / name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content or b"")
-    home.mkdir(parents=True, exist_ok=True)
-    settings = _settings(kept, folder, home, weights)
-    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    home.mkdir(parents=True)
+    for name, path in _code(kept):
+        target = Path(os.path.normpath(home / name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(required(path), target)
+    text = yaml.safe_dump(
+        _settings(kept, folder, home, weights), sort_keys=False, allow_unicode=True
+    )
     (home / MAIN_FILE).write_text(
         f"# Run {kept.run_id} of {kept.made_from.yaml}, made again.\n{text}"
     )
     return home / MAIN_FILE
 
 
-def _contents(kept: Kept) -> Iterator[tuple[str, bytes | None]]:
-    """Yields each file of the code with its content; None if it is gone."""
+def _code(kept: Kept) -> Iterator[tuple[str, Path | None]]:
+    """Yields the name of each file of the code, and where its content is, if it is."""
     beside = Path(kept.made_from.yaml).parent
     for name, digest in kept.made_from.code.items():
-        content = kept.content(digest)
-        path = beside / name  # too large to be stored
-        if content is None and path.is_file():
-            content = path.read_bytes() if _digest(str(path)) == digest else None
-        yield name, content
+        path = kept.file(digest)
+        if path is None and record.digest_of(str(beside / name)) == digest:
+            path = beside / name  # too large to be stored
+        yield name, path
 
 
 def _data_problems(kept: Kept) -> Iterator[str]:
     for file in kept.made_from.data:
-        now = _digest(file.path)
+        now = record.digest_of(file.path)
         if now is None:
             yield f"{file.path}: the data file is gone"
         elif now != file.digest:
@@ -103,13 +104,6 @@ def _data_problems(kept: Kept) -> Iterator[str]:
         listed = [x for x in spans.find_spans(pattern) if x.number in numbers]
         for path in sorted({path for span in listed for path in span.files} - known):
             yield f"{path}: the data file is new, in a span that the run has read"
-
-
-def _digest(path: str) -> str | None:
-    try:
-        return digests.digests([path])[0]
-    except (OSError, UserError):
-        return None
 
 
 def _pattern(kept: Kept) -> str:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from strategos.components.files import filesystems
-from strategos.components.wording import counted, cut, duration, first
+from strategos.components.wording import counted, duration, first
 from strategos.pipeline.comparing.compared import (
     Change,
     Comparison,
     FileChange,
     MetricChange,
     NodeChange,
+    shown,
 )
 from strategos.pipeline.history.runs import NodeRun
 from strategos.pipeline.view import results, terminal
@@ -69,7 +68,10 @@ def changes(console: Console, label: str, listed: Sequence[Change]) -> None:
       label: A word for all of them, e.g. `stack`.
       listed: The values.
     """
-    lines = [f"{x.name}: {_text(x.before)} → {_text(x.after)}" for x in listed]
+    lines = [
+        f"{x.name}: {shown(x.before, _WIDTH)} → {shown(x.after, _WIDTH)}"
+        for x in listed
+    ]
     if lines:
         paragraph(console, label, "\n".join(first(lines, _ROWS)))
 
@@ -120,9 +122,3 @@ def _spent(*nodes: NodeRun | None) -> Iterator[str]:
         else:
             is_done = node.state == "complete"
             yield duration(node.seconds) if is_done else node.state
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "not set"
-    return cut(value if isinstance(value, str) else json.dumps(value), _WIDTH)

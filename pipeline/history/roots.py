@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,40 @@ def open_history(
         return _of_yaml(MAIN_FILE, f"of {MAIN_FILE} in this folder", announce)
     why = f"the last one used; no {MAIN_FILE} in this folder"
     return _of_root(_last(), why, announce)
+
+
+def pipeline_among(words: Sequence[str]) -> tuple[list[str], str | None]:
+    """Divides the words of a command that reads the history.
+
+    Args:
+      words: For example `RUN pipeline.yaml`, in any order.
+
+    Returns:
+      The other words, and the first one that names a YAML, if any.
+    """
+    pipeline = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
+    return [word for word in words if word != pipeline], pipeline
+
+
+def run_and_pipeline(
+    command: str, words: Sequence[str]
+) -> tuple[str | None, str | None]:
+    """The run and the pipeline that the words after a command name, each None if not.
+
+    Args:
+      command: The command, for the message.
+      words: The words.
+
+    Raises:
+      BadInputError: There are several runs or pipelines among them.
+    """
+    runs, pipeline = pipeline_among(words)
+    if len(runs) > 1:
+        raise BadInputError(
+            f"strategos {command}: received {' '.join(words)!r}. Name one run and one "
+            f"pipeline at most: strategos {command} [RUN] [PIPELINE_YAML]."
+        )
+    return next(iter(runs), None), pipeline
 
 
 def that_pushed(path: str) -> History | None:

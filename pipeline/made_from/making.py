@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from strategos.components import events, node_ids
 from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
+from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import fingerprint
 from strategos.pipeline.made_from import record, stack
 from strategos.pipeline.plan import caching
@@ -94,6 +95,9 @@ def _made_from(
             record.DataFile(span, path, digest)
             for (span, path), digest in zip(pairs, of_data, strict=True)
         ],
+        weights=caching.weights_by_content(
+            config.trainer.named_weights or NOTHING, memo
+        ),
         stack=stack.of_this_machine(caching.stack_versions()),
         part="part" in plan.facts,
     )

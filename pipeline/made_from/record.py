@@ -9,13 +9,14 @@ A file larger than `LARGEST` is not stored; the record has its digest.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError
-from strategos.components.files import commit
+from strategos.components.files import commit, digests
 from strategos.pipeline.root.state import make_state, state_folder
 
 FILE = "made_from.json"
@@ -50,6 +51,8 @@ class MadeFrom:
       used_by: The paths of `code` that each node's module, its imports and settings
         name, by the node's id.
       data: The data files, in the order in which the run read them.
+      weights: The weights that `trainer.warm_start` names, by content; `NOTHING`
+        without one, and for `latest`.
       stack: Versions, machine and environment: sections of texts by name.
       part: Whether only some nodes ran.
     """
@@ -59,6 +62,7 @@ class MadeFrom:
     code: Mapping[str, str]
     used_by: Mapping[str, Sequence[str]]
     data: Sequence[DataFile]
+    weights: str
     stack: Mapping[str, Mapping[str, str]]
     part: bool = False
 
@@ -77,10 +81,18 @@ class Kept:
     made_from: MadeFrom
     state: Path
 
-    def content(self, digest: str) -> bytes | None:
-        """The content of a file of the user's code; None if it is not stored."""
+    def file(self, digest: str) -> Path | None:
+        """A stored file of the user's code; None if it is not there, or was damaged."""
         path = self.state / "content" / digest
-        return path.read_bytes() if path.is_file() else None
+        return path if digest_of(str(path)) == digest else None
+
+
+def digest_of(path: str) -> str | None:
+    """The digest of a file or object as in the record; None if it cannot be read."""
+    try:
+        return digests.digests([path])[0]
+    except (OSError, UserError):
+        return None
 
 
 def write(state: Path, run_id: str, made: MadeFrom, files: Mapping[str, Path]) -> None:
@@ -99,8 +111,11 @@ def write(state: Path, run_id: str, made: MadeFrom, files: Mapping[str, Path]) -
     make_state(contents)
     for name, path in files.items():
         stored = contents / made.code[name]
-        if not stored.exists() and path.stat().st_size <= LARGEST:
-            commit.write(stored, path.read_bytes())
+        if digest_of(str(stored)) == made.code[name] or path.stat().st_size > LARGEST:
+            continue
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() == made.code[name]:  # as it was hashed
+            commit.write(stored, content)
     text = json.dumps({"format": _FORMAT, **dataclasses.asdict(made)})
     commit.write(state / "runs" / run_id / FILE, text)
 

@@ -157,19 +157,18 @@ class Fingerprints:
         )
 
 
-def weights_by_content(weights: str, config: Config) -> str:
+def weights_by_content(weights: str, memo: Path | None = None) -> str:
     """Replaces a local folder of weights by a hash of its content.
 
     Args:
       weights: The folder, or `NOTHING`.
-      config: The effective settings; file hashes are cached under their root.
+      memo: JSON file that caches digests, see `digests.digests`.
     """
     folder = Path(weights)
     if weights == NOTHING or is_remote(weights) or not folder.is_dir():
         return weights
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     digest = hashlib.sha256()
-    memo = file_hashes(config.run.root)
     contents = digests.digests([str(path) for path in files], memo)
     for path, content in zip(files, contents, strict=True):
         digest.update(f"{path.relative_to(folder)}\0{content}\0".encode())

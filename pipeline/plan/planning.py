@@ -179,7 +179,8 @@ def _request(
 
 def _values(config: Config, data: Listing, options: RunOptions) -> dict[str, Any]:
     values = parameters(config, data, options.new)
-    weights = caching.weights_by_content(values["warm_start"], config)
+    memo = file_hashes(config.run.root)
+    weights = caching.weights_by_content(values["warm_start"], memo)
     return {**values, "warm_start": weights}
 
 

@@ -97,6 +97,17 @@ def test_a_model_is_made_again_bit_by_bit_from_the_code_of_its_run(small, first)
 
 
 @pytest.mark.long
+def test_a_warm_start_begins_again_from_the_same_weights(small, first):
+    (small.folder / "data/span-3").mkdir()
+    rows = (small.folder / "data/span-2/rows.csv").read_text()
+    (small.folder / "data/span-3/rows.csv").write_text(rows)
+    small.run("--set", "trainer.warm_start=latest")
+    assert len(small.serving()) > 1
+    run = small.last_run()["run_id"]
+    assert json.loads(reproduced(small, run, "warm").stdout)["equal"]
+
+
+@pytest.mark.long
 def test_a_stack_that_differs_is_named_first(small, first):
     record = records(small)[0]
     text = record.read_text()
@@ -122,7 +133,7 @@ def test_data_or_code_that_are_gone_are_named_before_anything_is_made(small, fir
         edited(data, "37,1", "37,0")
         shutil.copytree(contents, small.folder / "kept")
         digest = json.loads(records(small)[0].read_text())["code"]["model.py"]
-        (contents / digest).unlink()
+        (contents / digest).write_text("damaged")
         done = reproduced(small, first, "gone", expect=2)
     finally:
         data.write_text(text)
@@ -130,7 +141,7 @@ def test_data_or_code_that_are_gone_are_named_before_anything_is_made(small, fir
         shutil.move(small.folder / "kept", contents)
     assert f"{data}: the data file has changed since" in done.stderr
     assert "model.py: its content is no longer stored" in done.stderr
-    assert not list((small.folder / "gone").iterdir())
+    assert not (small.folder / "gone").exists()
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_weights_count_by_what_they_are_and_not_by_where_they_lie(write, workloa
     def parameter(folder):
         config = load(workload, sets=[f"trainer.warm_start={folder}"]).config
         named = warm_start(config)
-        found = caching.weights_by_content(named, config)
+        found = caching.weights_by_content(named)
         paths = graph.workload_paths(config)
         assert paths.weights == named
         return found, paths.to_environment()
