@@ -61,7 +61,7 @@ test-image: setup  ## Build the images of kubeflow/Dockerfile, and run the fligh
 	@.venv/bin/python tests/lab/kubernetes build || [ $$? = 2 ]
 	@.venv/bin/pytest -n 0 -m image -rs $(TESTS)
 
-test-pages: setup  ## Open reports in a real Chromium (apt-get install chromium).
+test-pages: setup  ## Open reports and strategos ui in a real Chromium (apt-get install chromium).
 	@.venv/bin/pytest -n 0 -m pages -rs $(TESTS)
 
 # oneDNN on, as in use: it has changed graphs that run on GPUs.

@@ -54,9 +54,9 @@ class RunEvent:
     """A report of a running pipeline.
 
     Attributes:
-      kind: `run_started`, `node_started`, `rows`, `progress`, `warning`, `note`,
-        `node_finished`, `node_failed`, `run_finished` or another one: ignore kinds that
-        you do not know.
+      kind: `run_started`, `node_started`, `rows`, `progress`, `epoch`, `warning`,
+        `note`, `node_finished`, `node_failed`, `run_finished` or another one: ignore
+        kinds that you do not know.
       time: Unix seconds.
       node: The node's id; None for the run as a whole.
       details: The other values, e.g. `rows`, `message`, `state`, `seconds`.

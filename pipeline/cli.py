@@ -32,6 +32,7 @@ _HOMES = {
     "explain": "comparing.explaining",
     "dev": "dev.command",
     "report": "report.command",
+    "ui": "ui.command",
     "retrain": "retrain_command",
     "schedule": "schedule_command",
     "clean": "clean_command",

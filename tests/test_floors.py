@@ -36,7 +36,7 @@ TRAINER_FLOORS = [
 COMMANDS = (
     *("clean_command", "comparing", "debugging", "dev", "image_command", "init"),
     *("models_command", "predicting", "recurring_command", "remote_command"),
-    *("retrain_command", "runs_command", "schedule_command"),
+    *("retrain_command", "runs_command", "schedule_command", "ui"),
 )
 COMPONENTS = (
     *("baseline_model", "evaluator", "example_gen", "example_validator", "gate"),

@@ -59,6 +59,26 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out values of the data, and messages that may quote them",
     )
+    ui = commands.add_parser(
+        "ui", parents=[shared, root], help="show runs and models as pages in a browser"
+    )
+    ui.add_argument("pipeline", **READ)
+    ui.add_argument(
+        "--port", type=int, default=8420, help="0 for any free port (default: 8420)"
+    )
+    ui.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: 127.0.0.1, for this machine only); others "
+        "need a token",
+    )
+    ui.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="what browsers must give, at least 16 characters; hidden from other users "
+        "of this machine only in the variable STRATEGOS_UI_TOKEN",
+    )
+    ui.add_argument("--open", action="store_true", help="open the browser")
     lineage = commands.add_parser(
         "lineage", parents=[shared, place], help="show what a model was made from"
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
@@ -138,6 +140,22 @@ class Schedule(Section):
         description="Time from the end of a failed run to the next attempt; doubles "
         "with each further failure in a row, up to a day.",
     )
+
+    def tick_after(self, seconds: float) -> float | None:
+        """The first time of `cron` after a time; None without `cron`.
+
+        Args:
+          seconds: Unix seconds.
+
+        Returns:
+          Unix seconds.
+        """
+        if self.cron is None:
+            return None
+        from cronsim import CronSim
+
+        after = datetime.datetime.fromtimestamp(seconds, ZoneInfo(self.timezone))
+        return next(CronSim(self.cron, after)).timestamp()
 
     @property
     def wanted_spans(self) -> int | None:

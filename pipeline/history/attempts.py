@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.push_targets import targets
 from strategos.components.pusher import CANARY, SLOT
@@ -81,23 +83,41 @@ def attempts(store: Store, pipeline: str, target: str) -> list[RunAttempt]:
         facts = properties(context)
         if name != pipeline or facts.get("part") or not _is_of(facts, target):
             continue
-        end = "running" if context.name in current else "interrupted"
-        spans = facts.get("spans")
-        begun = started(context)
-        attempt = RunAttempt(
-            run_id=context.name,
-            started=begun,
-            ended=facts.get("finished", begun),
-            outcome=facts.get("outcome") or end,
-            spans=_spans(spans) if spans else None,
-            data=facts.get("data"),
-            settings=facts.get("settings"),
-            at_fault=_at_fault(facts),
-        )
+        attempt = _attempt(context, current)
         newest_first.append(attempt)
         if attempt.made:
             break
     return newest_first
+
+
+@reads_store
+def by_id(store: Store, contexts: Sequence[int]) -> list[RunAttempt]:
+    """Reads runs, partial ones too, in the given order.
+
+    Args:
+      store: The root's ML Metadata.
+      contexts: Ids of the runs' contexts in ML Metadata.
+    """
+    found = store.mlmd.get_contexts_by_id(contexts) if contexts else []
+    known = {each.id: each for each in found}
+    current = running(store)
+    return [_attempt(known[each], current) for each in contexts if each in known]
+
+
+def _attempt(context: mlmd.Context, current: Collection[str]) -> RunAttempt:
+    facts, begun = properties(context), started(context)
+    end = "running" if context.name in current else "interrupted"
+    spans = facts.get("spans")
+    return RunAttempt(
+        run_id=context.name,
+        started=begun,
+        ended=facts.get("finished", begun),
+        outcome=facts.get("outcome") or end,
+        spans=_spans(spans) if spans else None,
+        data=facts.get("data"),
+        settings=facts.get("settings"),
+        at_fault=_at_fault(facts),
+    )
 
 
 @reads_store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import time
@@ -40,10 +41,18 @@ def last(root: str | Path, pipeline: str | None = None) -> dict[str, Any] | None
       root: The pipeline root.
       pipeline: The pipeline's name; None for any.
     """
-    newest = None
-    for decision in _read(root, pipeline):
-        newest = decision
-    return newest
+    return next(iter(newest(root, pipeline, 1)), None)
+
+
+def newest(root: str | Path, pipeline: str | None, limit: int) -> list[dict[str, Any]]:
+    """The last decisions, the newest first, each with its time `at`.
+
+    Args:
+      root: The pipeline root.
+      pipeline: The pipeline's name; None for any.
+      limit: Largest number of decisions.
+    """
+    return list(collections.deque(_read(root, pipeline), maxlen=limit))[::-1]
 
 
 def first_check(

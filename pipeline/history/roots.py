@@ -21,6 +21,9 @@ from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.root.state import make_state, user_folder
 
 if TYPE_CHECKING:
+    from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+    from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.store import Store
 
 _KEPT = 50  # Number of roots that are remembered.
@@ -43,6 +46,28 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A root whose history may be opened.
+
+    Attributes:
+      root: The root, a path or a URL.
+      connection: ML Metadata's.
+      config: The effective settings, if a YAML named the root.
+      why: Which choice led to this root, for a message.
+    """
+
+    root: str
+    connection: mlmd.ConnectionConfig
+    config: Config | None
+    why: str
+
+    @property
+    def line(self) -> str:
+        """A line that names the root."""
+        return _line(self.root, self.why)
+
+
 def open_history(
     yaml: str | None, root: str | None, announce: Callable[[str], None] = _print
 ) -> History:
@@ -56,14 +81,34 @@ def open_history(
     Raises:
       UserError: The root has no history, or its history cannot be read.
     """
+    from strategos.pipeline.history import kubeflow
+    from strategos.pipeline.history.store import Store
+
+    if root and not yaml and kubeflow.is_address(root):
+        return History(kubeflow.KubeflowStore(root), None)
+    found = place(yaml, root)
+    announce(found.line)
+    store = Store(found.connection, root=found.root)
+    return History(store, found.config.name if found.config else None)
+
+
+def place(yaml: str | None, root: str | None) -> Place:
+    """Finds the root of a command that reads the history, without opening it.
+
+    Args:
+      yaml: As for `open_history`.
+      root: As for `open_history`, but no address of Kubeflow.
+
+    Raises:
+      UserError: The settings are invalid, or no root is known.
+    """
     if yaml:
-        return _of_yaml(yaml, f"of {yaml}", announce)
+        return _of_yaml(yaml, f"of {yaml}")
     if root:
-        return _of_root(root, "--root", announce)
+        return _of_root(root, "--root")
     if Path(MAIN_FILE).is_file():
-        return _of_yaml(MAIN_FILE, f"of {MAIN_FILE} in this folder", announce)
-    why = f"the last one used; no {MAIN_FILE} in this folder"
-    return _of_root(_last(), why, announce)
+        return _of_yaml(MAIN_FILE, f"of {MAIN_FILE} in this folder")
+    return _of_root(_last(), f"the last one used; no {MAIN_FILE} in this folder")
 
 
 def pipeline_among(words: Sequence[str]) -> tuple[list[str], str | None]:
@@ -143,32 +188,24 @@ def remember(root: str) -> None:
         )
 
 
-def _of_yaml(path: str, why: str, announce: Callable[[str], None]) -> History:
+def _of_yaml(path: str, why: str) -> Place:
     from strategos.pipeline.config import loading
-    from strategos.pipeline.history.store import Store
     from strategos.pipeline.root import metadata, names
 
     config = names.named(loading.load(path)).config
-    root = config.run.root
-    announce(_line(root, why))
-    return History(Store(metadata.of(config), root=root), config.name)
+    return Place(config.run.root, metadata.of(config), config, why)
 
 
-def _of_root(root: str, why: str, announce: Callable[[str], None]) -> History:
-    from strategos.pipeline.history import kubeflow
-    from strategos.pipeline.history.store import Store
+def _of_root(root: str, why: str) -> Place:
     from strategos.pipeline.root import metadata
 
-    if kubeflow.is_address(root):
-        return History(kubeflow.KubeflowStore(root), None)
     if is_remote(root):
         raise BadInputError(
             f"{root}: the history of a remote root is on the server that its YAML "
             "names: give the PIPELINE_YAML"
         )
     root = os.path.abspath(os.path.expanduser(root))
-    announce(_line(root, why))
-    return History(Store(metadata.connection(root), root=root), None)
+    return Place(root, metadata.connection(root), None, why)
 
 
 def _line(root: str, why: str) -> str:

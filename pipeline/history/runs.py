@@ -138,11 +138,30 @@ def history(
     listed = sorted(
         itertools.islice(chosen, limit), key=lambda pair: started(pair[0]), reverse=True
     )
-    outputs = _outputs(store, [context for context, _ in listed])
+    return _listed(store, listed)
+
+
+@reads_store
+def by_id(store: Store, contexts: Sequence[int]) -> list[Run]:
+    """Reads runs as `history` does, in the given order.
+
+    Args:
+      store: The root's ML Metadata.
+      contexts: Ids of the runs' contexts in ML Metadata.
+    """
+    found = store.mlmd.get_contexts_by_id(contexts) if contexts else []
+    order = {id: place for place, id in enumerate(contexts)}
+    return _listed(store, named(store, sorted(found, key=lambda x: order[x.id])))
+
+
+def _listed(store: Store, pairs: Iterable[tuple[mlmd.Context, str]]) -> list[Run]:
+    """The runs of contexts, each given with the name of its pipeline."""
+    pairs = list(pairs)
+    outputs = _outputs(store, [context for context, _ in pairs])
     current = running(store)
     return [
         _to_run(context, name, outputs[context.name], current)
-        for context, name in listed
+        for context, name in pairs
     ]
 
 

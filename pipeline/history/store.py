@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.pipeline.root import metadata, moved_root, recent
+from strategos.pipeline.root import RUN_CONTEXT, metadata, moved_root, recent
 
 _T = TypeVar("_T")
 
@@ -48,7 +49,11 @@ class Store:
     """
 
     def __init__(
-        self, connection: mlmd.ConnectionConfig, root: str | Path | None = None
+        self,
+        connection: mlmd.ConnectionConfig,
+        root: str | Path | None = None,
+        *,
+        corrects: bool = True,
     ):
         """Connects, and corrects the paths of a root that was moved.
 
@@ -57,6 +62,7 @@ class Store:
         Args:
           connection: ML Metadata's.
           root: The pipeline root; by default the folder of the SQLite file.
+          corrects: Whether to correct paths; otherwise nothing is written.
 
         Raises:
           NoRunsError: The database does not exist yet.
@@ -78,7 +84,7 @@ class Store:
         with self.readable():
             self.mlmd = ml_metadata.MetadataStore(own)
             metadata.reject_newer(self.mlmd, own)
-            if self.is_local and root:
+            if corrects and self.is_local and root:
                 moved_root.follow_if_free(self.mlmd, root)
 
     @classmethod
@@ -105,9 +111,11 @@ class Store:
             raise metadata.unusable(self._connection, error) from error
 
     def contexts_of(self, executions: Iterable[int]) -> dict[int, dict[str, str]]:
-        """Reads the contexts of executions, by one query each.
+        """Reads the contexts of executions, by one slow query for each of their runs.
 
-        ML Metadata 1.21 no longer has filtered queries.
+        ML Metadata 1.21 no longer has filtered queries, and a query by execution passes
+        over all runs: there is an index by context only. So the contexts of one
+        execution serve for our other nodes in the same run.
 
         Args:
           executions: Ids.
@@ -115,12 +123,33 @@ class Store:
         Returns:
           By execution id, the names of its contexts by context type.
         """
+        wanted, known = set(executions), dict[int, dict[str, str]]()
+        for execution in sorted(wanted):
+            if execution in known:
+                continue
+            contexts = self.mlmd.get_contexts_by_execution(execution)
+            known[execution] = {context.type: context.name for context in contexts}
+            run = next((each for each in contexts if each.type == RUN_CONTEXT), None)
+            if run and wanted - known.keys():
+                known = self._places_in(run, known[execution]) | known
+        return {execution: known[execution] for execution in wanted}
+
+    def _places_in(
+        self, run: mlmd.Context, place: dict[str, str]
+    ) -> dict[int, dict[str, str]]:
+        """The contexts of our nodes in a run, as `contexts_of`.
+
+        Args:
+          run: The run's context.
+          place: The contexts of one of its executions.
+        """
+        prefix = f"{place['pipeline']}." if "pipeline" in place else ""
+        listed = self.mlmd.get_executions_by_context(run.id)
+        names = {each.id: each.type.rpartition(".")[2] for each in listed}
         return {
-            execution: {
-                context.type: context.name
-                for context in self.mlmd.get_contexts_by_execution(execution)
-            }
-            for execution in set(executions)
+            id: {**place, "node": f"{prefix}{name}"}
+            for id, name in names.items()
+            if name in node_ids.ALL
         }
 
     def outputs_of(self, executions: Iterable[int]) -> dict[int, list[mlmd.Artifact]]:

@@ -280,14 +280,8 @@ class _Case:
 
     def _tick(self) -> float | None:
         """The first time of `schedule.cron` after the start of the last run."""
-        if self._schedule.cron is None:
-            return None
-        from cronsim import CronSim
-
-        zone = ZoneInfo(self._schedule.timezone)
         last = self._last.started if self._last else self._facts.now
-        after = datetime.datetime.fromtimestamp(self._past(last), zone)
-        return next(CronSim(self._schedule.cron, after)).timestamp()
+        return self._schedule.tick_after(self._past(last))
 
     def _too_old_at(self) -> float | None:
         limit = self._schedule.max_age_seconds

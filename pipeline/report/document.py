@@ -39,7 +39,20 @@ class Raw:
     name: str = "value"
 
 
-Cell: TypeAlias = "str | int | float | State | Raw | None"
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A text that leads to another page; only on pages that a server shows.
+
+    Attributes:
+      text: The text.
+      href: The address.
+    """
+
+    text: str
+    href: str
+
+
+Cell: TypeAlias = "str | int | float | State | Raw | Link | None"
 
 
 @dataclasses.dataclass(frozen=True)

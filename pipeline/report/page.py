@@ -28,6 +28,7 @@ from strategos.pipeline.report.document import (
     Chart,
     Document,
     Facts,
+    Link,
     Raw,
     State,
     Table,
@@ -47,16 +48,41 @@ def render(document: Document, footer: str) -> str:
       document: The document.
       footer: The last line of the page.
     """
-    style, scripts = _asset("report.css"), [_asset(name) for name in SCRIPTS]
-    return _template().render(
-        document=document,
-        footer=footer,
-        style=Markup(style),
-        style_hash=Markup(_hash(style)),
-        scripts=[Markup(each) for each in scripts],
-        script_hashes=Markup(" ".join(map(_hash, scripts))),
-        charts=Markup(embedded(specifications(document))),
+    style, scripts = asset("report.css"), [asset(name) for name in SCRIPTS]
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            document=document,
+            footer=footer,
+            style=Markup(style),
+            style_hash=Markup(_hash(style)),
+            scripts=[Markup(each) for each in scripts],
+            script_hashes=Markup(" ".join(map(_hash, scripts))),
+            charts=Markup(embedded(specifications(document))),
+        )
     )
+
+
+@functools.cache
+def environment(*folders: Path) -> jinja2.Environment:
+    """Jinja's environment for `frame.html` and templates that extend it.
+
+    Args:
+      *folders: Folders of templates, besides `ASSETS`.
+    """
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([*folders, ASSETS]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"number": _number, "grouped": _grouped, "is_long": _is_long}
+    made.tests["state"] = lambda value: isinstance(value, State)
+    made.tests["raw"] = lambda value: isinstance(value, Raw)
+    made.tests["link"] = lambda value: isinstance(value, Link)
+    return made
 
 
 def specifications(document: Document) -> dict[str, dict[str, Any]]:
@@ -84,7 +110,7 @@ def embedded(value: Any) -> str:
 
 
 def _plain(cell: Cell) -> Any:
-    if isinstance(cell, State):
+    if isinstance(cell, (State, Link)):
         return cell.text
     value = cell.value if isinstance(cell, Raw) else cell
     infinite = isinstance(value, float) and not math.isfinite(value)
@@ -115,23 +141,15 @@ def _grouped(blocks: Iterable[Block]) -> Iterator[tuple[str, list[Block]]]:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": _number, "grouped": _grouped, "is_long": _is_long}
-    environment.tests["state"] = lambda value: isinstance(value, State)
-    environment.tests["raw"] = lambda value: isinstance(value, Raw)
-    return environment.from_string(_asset("page.html"))
+def asset(name: str, folder: Path = ASSETS) -> str:
+    """The text of a style or a script.
 
-
-@functools.cache
-def _asset(name: str) -> str:
+    Args:
+      name: The file's name.
+      folder: Its folder.
+    """
     # A map would be asked for by a debugger only, and is not in the page.
-    text = (ASSETS / name).read_text(encoding="utf-8")
+    text = (folder / name).read_text(encoding="utf-8")
     return re.sub(r"//# sourceMappingURL=\S+\s*$", "", text)
 
 

@@ -40,7 +40,7 @@ def training(record: Record) -> Section | None:
     names = [name for name in history if not name.startswith(_VALIDATION)]
     names += [n for n in history if n.removeprefix(_VALIDATION) not in history]
     for name in list(dict.fromkeys(names))[:_CHARTS]:
-        blocks.append(_curve(name.removeprefix(_VALIDATION), history))
+        blocks.append(curve(name.removeprefix(_VALIDATION), history))
     return Section("training", "Training", blocks)
 
 
@@ -77,7 +77,13 @@ def _start(facts: Mapping[str, Any]) -> Cell:
     return "from scratch" if start == "none" else Raw(str(start), "model")
 
 
-def _curve(name: str, history: Mapping[str, Any]) -> Chart:
+def curve(name: str, history: Mapping[str, Any]) -> Chart:
+    """The values of a metric by epoch.
+
+    Args:
+      name: The metric; that of the validation begins with `val_`.
+      history: Values of each metric by epoch, from the first on.
+    """
     columns = [
         *(Column("epoch", "epoch", True), Column("data", "data")),
         Column("value", name, True),

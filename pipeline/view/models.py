@@ -39,7 +39,7 @@ def show(
         "version": [str(each.version) for each in versions],
         "": [_state(each) for each in versions],
         "pushed": [_age(each.pushed_at) for each in versions],
-        "spans": [_spans(each) for each in versions],
+        "spans": [spans(each) for each in versions],
     }
     shown = _fitting(names, columns, console.width)
     for name in shown:
@@ -79,7 +79,7 @@ def _age(pushed_at: float | None) -> str:
     return f"{duration(max(0.0, time.time() - pushed_at))} ago"
 
 
-def _spans(version: Version) -> str:
+def spans(version: Version) -> str:
     """`1..6`, or the first and the last with their number where some are missing."""
     numbers = [number for number, _ in version.spans]
     if len(numbers) < 2:

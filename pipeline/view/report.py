@@ -122,7 +122,7 @@ def history_table(
     if not runs:
         console.print("no runs yet")
     else:
-        columns, metrics = _history_columns(runs), _history_metrics(runs)
+        columns, metrics = _history_columns(runs), history_metrics(runs)
         shown = _fitting(metrics, columns, console.width)
         terminal.show(console, _history(runs, columns, shown, console))
         if hidden := metrics[len(shown) :]:
@@ -158,7 +158,7 @@ def _history(
             terminal.symbol(run.outcome, console),
             *(Text(t, style if name == "outcome" else "") for name, t in cells.items()),
             *(terminal.number(known[n]) if n in known else "" for n in metrics),
-            Text(_remark(run), style="dim"),
+            Text(remark(run), style="dim"),
         )
     return table
 
@@ -355,7 +355,7 @@ def paragraph(console: Console, label: str, text: Text | str) -> None:
     terminal.show(console, table, indent=2)
 
 
-def _history_metrics(runs: Sequence[Run]) -> list[str]:
+def history_metrics(runs: Sequence[Run]) -> list[str]:
     """The metrics of the runs: the most frequent first, then by the table's order."""
     counts = Counter(name for run in runs for name in run.metrics)
     # ML Metadata returns properties in no order; the table of metrics has one.
@@ -363,7 +363,7 @@ def _history_metrics(runs: Sequence[Run]) -> list[str]:
     return sorted(counts, key=lambda name: (-counts[name], rank.get(name, 99)))
 
 
-def _remark(run: Run) -> str:
+def remark(run: Run) -> str:
     """The cause of a run's failure in one line, else the reason of its start or ""."""
     if run.failed_node:
         stopped = run.outcome in ("stopped", "not blessed")

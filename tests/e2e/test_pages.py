@@ -161,6 +161,12 @@ ELSEWHERE = {
         "strategos report RUN pipeline.yaml --open",
         "strategos report pipeline.yaml --redact --output run.html",
     ],
+    ("runs until Ctrl-C", "tests/e2e/test_report_pages.py", '"ui", *words, "--port"'): [
+        "strategos ui pipeline.yaml",
+        "strategos ui --root runs/ --port 0 --open",
+        "STRATEGOS_UI_TOKEN=uOOPnPiBvaqQF5uHbSFk strategos ui pipeline.yaml "
+        "--host 0.0.0.0",
+    ],
     ("a year of data", "benchmarks/flights_reference.py", "def main"): [
         ".venv/bin/python benchmarks/flights_reference.py"
     ],

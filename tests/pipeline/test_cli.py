@@ -271,6 +271,7 @@ def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
             "report",
             "reproduce",
             "tensorboard",
+            "ui",
         )
     }
     named = getattr(found, "pipeline", None)

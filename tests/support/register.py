@@ -26,7 +26,7 @@ MARKS = {
     "matrix": "trains each pair of features beside plain Keras (make test-matrix)",
     "install": "from the built wheel, in an environment of its own (make test-install)",
     "image": "in containers of the Dockerfile; builds for minutes (make test-image)",
-    "pages": "opens reports in a real Chromium (make test-pages)",
+    "pages": "opens reports and strategos ui in a real Chromium (make test-pages)",
     "gpu": "needs one GPU or two (make test-gpu)",
 }
 # What `make test` runs, too.

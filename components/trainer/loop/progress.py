@@ -228,13 +228,17 @@ def _check_numerics(checked: bool) -> None:
 class Recorder(TensorCallback):
     """Records the history: one value per epoch for each metric.
 
+    Args:
+      reports: Whether to report each epoch, for curves during the training.
+
     Attributes:
       history: Values by metric name.
       marks: Fingerprints of the evaluated weights by epoch, see `EvaluatedWeights`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reports: bool = False) -> None:
         super().__init__()
+        self._reports = reports
         self.marks: dict[str, list[float]] = {}
         self.history: dict[str, list[float]] = {}
 
@@ -242,6 +246,10 @@ class Recorder(TensorCallback):
         """Adds the epoch's values."""
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(float(value))
+        if self._reports and logs:
+            values = {name: self.history[name][-1] for name in logs}
+            epoch = max(map(len, self.history.values()))  # also after a resumption
+            events.emit("epoch", epoch=epoch, values=values)
 
 
 class EvaluatedWeights(TensorCallback):

@@ -130,7 +130,7 @@ class Training:
             position = self._position(starts)
             order = PhaseOrder(self._builder.phases, position)
             progress = Progress(self._context, position, order, self._way.wait)
-            recorder = Recorder()
+            recorder = Recorder(reports=self._context.is_chief)
             evaluated = EvaluatedWeights(recorder)
             with (
                 self._of_chief(self._spec.log_dir) as log_dir,

@@ -1,21 +1,22 @@
 "use strict";
 // Draws each chart from its specification by Vega's interpreter: no code from strings.
 window.reportViews = {};
+window.reportDraw = async (id, spec) => {
+  const compiled = vegaLite.compile(spec).spec;
+  const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
+    expr: vega.expressionInterpreter,
+    renderer: "svg",
+    container: document.getElementById(id),
+    hover: true,
+  });
+  await view.runAsync();
+  // The figure has a name and a table; the shapes alone tell a reader nothing.
+  document.querySelector(`#${id} svg`).setAttribute("aria-hidden", "true");
+  window.reportViews[id] = view;
+};
 window.reportDrawn = (async () => {
   const specs = JSON.parse(document.getElementById("charts").textContent);
-  for (const [id, spec] of Object.entries(specs)) {
-    const compiled = vegaLite.compile(spec).spec;
-    const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
-      expr: vega.expressionInterpreter,
-      renderer: "svg",
-      container: document.getElementById(id),
-      hover: true,
-    });
-    await view.runAsync();
-    // The figure has a name and a table; the shapes alone tell a reader nothing.
-    document.querySelector(`#${id} svg`).setAttribute("aria-hidden", "true");
-    window.reportViews[id] = view;
-  }
+  for (const [id, spec] of Object.entries(specs)) await window.reportDraw(id, spec);
   return Object.keys(specs).length;
 })();
 // What is folded on the screen is printed.

@@ -1,0 +1,1 @@
+"""`strategos ui`: pages over the history of a root, which only read."""

@@ -1,0 +1,155 @@
+"""`strategos ui`: serves the pages until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import secrets
+import socket
+import sys
+import webbrowser
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import BadInputError, ExitCode
+from strategos.pipeline.view import streams
+
+if TYPE_CHECKING:
+    from werkzeug.serving import BaseWSGIServer
+
+    from strategos.pipeline.ui.source import Source
+
+VARIABLE = "STRATEGOS_UI_TOKEN"
+"""The environment variable with the token."""
+
+_SHORTEST = 16  # characters of a token
+_BACKLOG = 64
+
+
+def ui(arguments: argparse.Namespace) -> int:
+    """`strategos ui [PIPELINE_YAML]`.
+
+    Args:
+      arguments: The parsed command line.
+
+    Returns:
+      DONE, after Ctrl-C or SIGTERM.
+
+    Raises:
+      BadInputError: The port is taken, or other machines could connect without a token.
+      UserError: The settings are invalid, or ML Metadata cannot be read.
+    """
+    from strategos.pipeline.history import kubeflow, roots
+    from strategos.pipeline.ui.source import Source
+
+    token = _token(arguments.host, arguments.token)
+    if kubeflow.is_address(arguments.root or ""):
+        raise BadInputError(
+            "runs on Kubeflow are shown by Kubeflow's own pages",
+            key="--root",
+            received=arguments.root,
+            remedy="`strategos runs` and `strategos lineage` read this address.",
+        )
+    place = roots.place(arguments.pipeline, arguments.root)
+    print(place.line, file=sys.stderr)
+    source = Source(place)
+    with _listen(arguments.host, arguments.port) as listening:
+        server = _server(listening, arguments.host, source, token)
+        print("reading the history", file=sys.stderr, flush=True)
+        with source.reading():
+            pass  # the whole history, before the first page
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        address = f"http://{host}:{server.port}/"
+        with contextlib.suppress(KeyboardInterrupt):
+            print(address, flush=True)
+            print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+            if arguments.open and not webbrowser.open(address):
+                streams.warn(f"strategos: no browser was found here; open {address}")
+            server.serve_forever()
+    return ExitCode.DONE
+
+
+def _token(host: str, given: str | None) -> str | None:
+    """The token that browsers must have; None on loopback, unless one is set.
+
+    Raises:
+      BadInputError: The token is short, or missing where other machines can connect.
+    """
+    from strategos.pipeline.ui import guard
+
+    token = given or os.environ.get(VARIABLE) or None
+    new = f"a new one: {secrets.token_urlsafe(18)}"
+    if token and len(token) < _SHORTEST:
+        raise BadInputError(
+            f"the token has {len(token)} characters",
+            key="--token",
+            expected=f"at least {_SHORTEST} characters",
+            remedy=f"Choose another, e.g. {new}",
+        )
+    if not token and not guard.is_loopback(host):
+        raise BadInputError(
+            "other machines could read the history without a token",
+            key="--host",
+            received=host,
+            remedy=f"Set {VARIABLE} or --token, e.g. to {new}",
+        )
+    return token
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+      BadInputError: The port is taken, or the address is not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        made.close()
+        taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        problem = "another program listens there" if taken else str(error)
+        raise BadInputError(
+            problem,
+            key="--port",
+            received=f"{port} on {host}",
+            remedy="Take any free port with --port 0, or stop the other program.",
+        ) from error
+    return made
+
+
+def _server(
+    listening: socket.socket, host: str, source: Source, token: str | None
+) -> BaseWSGIServer:
+    """A server on a socket, with a thread for each connection."""
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    from strategos.pipeline.ui.app import App
+    from strategos.pipeline.ui.guard import Guard
+
+    class Quiet(WSGIRequestHandler):
+        """Logs nothing, and closes connections that are silent."""
+
+        timeout = 60.0
+
+        def log(self, type: str, message: str, *args: object) -> None:
+            """Drops a line of the log."""
+
+        def version_string(self) -> str:
+            """The header `Server`."""
+            return "strategos"
+
+    port = listening.getsockname()[1]
+    app = App(source, Guard(host, port, token))
+    return make_server(
+        host,
+        port,
+        app,
+        threaded=True,
+        request_handler=Quiet,
+        fd=listening.fileno(),
+    )

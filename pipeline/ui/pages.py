@@ -1,0 +1,139 @@
+"""What a page of `strategos ui` has, and the addresses of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
+
+from strategos.components.wording import duration
+from strategos.pipeline.report.document import Document, Link, Paragraph, Section, State
+
+SITE = (
+    ("/runs", "Runs"),
+    ("/models", "Models"),
+    ("/leaderboard", "Leaderboard"),
+    ("/schedule", "Schedule"),
+    ("/spans", "Spans"),
+)
+"""Address and title of each page that all pages name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A link to the same page with other rows.
+
+    Attributes:
+      text: The link's text.
+      href: Its address.
+      is_current: Whether the page shows these rows.
+    """
+
+    text: str
+    href: str
+    is_current: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """A page.
+
+    Attributes:
+      document: Its content.
+      here: The address of the page of `SITE` to which it belongs.
+      choices: Links above the content.
+      turns: Links to neighbouring pages, below the content.
+      live: The address of the state of a run in progress; "" for others.
+    """
+
+    document: Document
+    here: str
+    choices: Sequence[Choice] = ()
+    turns: Sequence[Choice] = ()
+    live: str = ""
+
+
+def simple(
+    here: str,
+    title: str,
+    subtitle: str,
+    *sections: Section,
+    choices: Sequence[Choice] = (),
+    turns: Sequence[Choice] = (),
+) -> Page:
+    """A page without a verdict.
+
+    Args:
+      here: As of `Page`.
+      title: Its title.
+      subtitle: The line below the title.
+      *sections: Its content.
+      choices: As of `Page`.
+      turns: As of `Page`.
+    """
+    about = Document(title, subtitle, State(""), sections)
+    return Page(about, here, choices, turns)
+
+
+def nothing_yet(here: str, title: str, root: str) -> Page:
+    """The page of a root in which nothing has run.
+
+    Args:
+      here: As of `Page`.
+      title: Its title.
+      root: The root.
+    """
+    text = "No runs yet. Start one with `strategos run pipeline.yaml`."
+    return simple(here, title, root, Section("none", title, [Paragraph(text)]))
+
+
+def address(path: str, query: Mapping[str, str | int | None] | None = None) -> str:
+    """An address with the parts of a query that are set.
+
+    Args:
+      path: Its path.
+      query: Values by name.
+    """
+    parts = {name: value for name, value in (query or {}).items() if value}
+    return f"{path}?{urlencode(parts)}" if parts else path
+
+
+def run_link(run_id: str, text: str = "") -> Link:
+    """A link to the page of a run.
+
+    Args:
+      run_id: Its id.
+      text: The text; the id by default.
+    """
+    return Link(text or run_id, run_address(run_id))
+
+
+def run_address(run_id: str) -> str:
+    """The address of the page of a run.
+
+    Args:
+      run_id: Its id.
+    """
+    return f"/runs/{quote(run_id, safe=':')}"
+
+
+def turns(path: str, query: Mapping[str, str | int | None], last: int) -> list[Choice]:
+    """Links to the pages before and after one of several.
+
+    Args:
+      path: Their path.
+      query: Their query; `page` is the number of the page, from 1.
+      last: The number of the last page.
+    """
+    number = int(query.get("page") or 1)
+    wanted = {"First": 1, "Newer": number - 1, "Older": number + 1, "Last": last}
+    return [
+        Choice(text, address(path, {**query, "page": page if page > 1 else None}))
+        for text, page in wanted.items()
+        if 1 <= page <= last and page != number
+    ]
+
+
+def took(seconds: float | None) -> str | None:
+    """A duration for a cell; None if it is unknown."""
+    return None if seconds is None else duration(seconds)
