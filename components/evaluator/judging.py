@@ -191,9 +191,15 @@ class Evaluation:
 def _versions() -> tuple[str, ...]:
     """The code and the packages that scores and sums depend on."""
     code = digests.of_sources(Path(__file__).parents[1])
-    installed = {each.name: each.version for each in metadata.distributions()}
-    packages = ("tensorflow", "tf-keras", "tf_keras", "keras", "numpy")
-    return (code, *(f"{name} {installed.get(name)}" for name in packages))
+    packages = ("tensorflow", "tf_keras", "keras", "numpy")
+    return (code, *(f"{name} {_version(name)}" for name in packages))
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _write_summary(evaluation: types.Artifact, verdict: dict[str, Any]) -> None:

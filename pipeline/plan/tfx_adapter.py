@@ -107,16 +107,28 @@ def metadata_handle(
 ) -> Metadata:
     """Makes a handle to ML Metadata for TFX's functions: a context manager.
 
+    An SQLite file is opened once; to a server, each entry connects again, so that one
+    that was restarted meanwhile is no failure.
+
     Args:
       connection: ML Metadata's.
-      enter: Called at each entry with the function that opens the connection, to
-        retry it; by default calls it once.
+      enter: Called with the function that opens the connection, to retry it; by
+        default calls it once.
     """
     from tfx.orchestration import metadata
 
     class Handle(metadata.Metadata):
+        _opened = None
+
         def __enter__(self) -> Metadata:
-            return enter(super().__enter__)
+            if self._opened is None:
+                entered = enter(super().__enter__)
+                if connection.HasField("sqlite"):
+                    self._opened = self._store
+                return entered
+            self._store = self._opened
+            self._users += 1
+            return self
 
     return Handle(connection)
 

@@ -3,7 +3,8 @@
 `tfx.types` imports TensorFlow and Beam if they are installed (3.6 s), and works without
 them (0.35 s): TFX guards both imports. The orchestrator runs no executor that needs
 them, so it hides both packages from its imports, and TFMA, which imports them. Modules
-of messages can be imported still (`lone_messages`).
+of messages can be imported still (`lone_messages`). pandas is hidden, too: Arrow
+imports it (0.2 s) to see whether a list is one of its series, and works without it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from types import ModuleType
 from strategos.components.processes import without_collections
 from strategos.pipeline.plan import tfx_adapter
 
-_HIDDEN = frozenset({"tensorflow", "apache_beam", "tensorflow_model_analysis"})
+_HIDDEN = frozenset(
+    {"tensorflow", "apache_beam", "tensorflow_model_analysis", "pandas"}
+)
 
 
 class _Hide:
@@ -34,7 +37,7 @@ class _Hide:
 
 
 def hide_heavy_imports() -> None:
-    """Makes TensorFlow, Beam and TFMA invisible to later imports of this process."""
+    """Makes TensorFlow, Beam, TFMA, pandas invisible to this process's later imports."""
     if not any(isinstance(finder, _Hide) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Hide())
     # TFX 1.21 prints that Beam is missing.
