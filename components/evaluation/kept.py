@@ -9,6 +9,7 @@ of no others, so that a file from elsewhere runs no code.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import json
@@ -23,7 +24,7 @@ from strategos.components.evaluation.metrics import METRICS
 from strategos.components.evaluation.scored import Scored
 from strategos.components.files import commit
 
-_VERSION = 2
+_VERSION = 3
 _MOST_FILES = 4  # newest ones that are kept
 _MOST_BYTES = 64 << 20
 
@@ -34,7 +35,10 @@ _CLASSES = frozenset(
         *((f"{_OURS}sums", name) for name in ("Sums", "_Groups", "_ModelSums")),
         *((f"{_OURS}sums", "_Arrays"), (f"{_OURS}curves", "Curves")),
         *((f"{_OURS}trivial", "Labels"), ("builtins", "set")),
-        (f"{_OURS}classes.curves", "ClassCurves"),
+        *(
+            (f"{_OURS}classes.curves", "ClassCurves"),
+            (f"{_OURS}plots.counts", "Counts"),
+        ),
         *(("numpy", "ndarray"), ("numpy", "dtype")),
         ("numpy.core.multiarray", "_reconstruct"),
         ("numpy._core.multiarray", "_reconstruct"),
@@ -91,7 +95,7 @@ def read(path: Path, metrics: Sequence[str], slices: Sequence[str]) -> Scored | 
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the oldest are removed, by `write` and by `strategos clean`
-    return Scored(sums, scored.learned, scored.ranges, scored.unusable)
+    return dataclasses.replace(scored, sums=sums)
 
 
 def _whole(path: Path) -> Scored | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from strategos.components.errors import UserError
+from strategos.components.evaluation.plots.counts import Counts
 from strategos.components.evaluation.sums import Sums
 
 _NEARLY_ALL = 0.9
@@ -111,6 +112,7 @@ class Scored:
       sums: Sums by slice and model.
       learned: Raw labels compared with labels after the candidate's preprocessing.
       ranges: The range of a model's answers, by name of the model.
+      plots: Counts of a model's answers, by name of the model; none for regression.
       unusable: Why an optional model cannot be scored, by name of the model.
     """
 
@@ -118,6 +120,7 @@ class Scored:
     learned: Learned = Learned()
     ranges: dict[str, Range] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, Counts] = field(default_factory=dict)
 
     def widen(self, name: str, answer: np.ndarray) -> None:
         """Adds answers to the range of a model.
@@ -130,6 +133,17 @@ class Scored:
         known = self.ranges.get(name)
         self.ranges[name] = known.merge(seen) if known else seen
 
+    def count(self, name: str, counts: Counts | None) -> None:
+        """Adds counts of answers to those of a model.
+
+        Args:
+          name: Name of the model.
+          counts: Counts of other rows; None for none.
+        """
+        if counts:
+            known = self.plots.get(name)
+            self.plots[name] = known.merge(counts) if known else counts
+
     def merge(self, later: Scored) -> Scored:
         """Adds other rows, and returns itself.
 
@@ -141,4 +155,7 @@ class Scored:
             ranges[name] = self.ranges[name].merge(later.ranges[name])
         learned = self.learned.merge(later.learned)
         unusable = {**later.unusable, **self.unusable}
-        return Scored(self.sums.merge(later.sums), learned, ranges, unusable)
+        for name, counts in later.plots.items():
+            self.count(name, counts)
+        sums = self.sums.merge(later.sums)
+        return Scored(sums, learned, ranges, unusable, self.plots)

@@ -11,10 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.formulas import EPSILON
 from strategos.components.evaluation.inputs.models import Location, Model, loaded
-from strategos.components.evaluation.inputs.rows import Question, Rows, all_names
+from strategos.components.evaluation.inputs.rows import Question, Rows
 from strategos.components.evaluation.metrics import MOST_SLICES, Columns
+from strategos.components.evaluation.plots import counts
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.components.exported import SERVE
@@ -95,6 +97,9 @@ class Scorer:
                     continue
                 scores[location.name] = _columns(answer, label, question.task)
                 scored.widen(location.name, answer)
+                known = names or models[0].classes
+                found = counts.of(question.task, label, answer, weight, known)
+                scored.count(location.name, found)
             scored.sums.add(label, scores, rows.slices(), weight, names)
             progress.add(len(label))
         scored.sums.compact()  # here and not where all are merged, one after another

@@ -49,7 +49,8 @@ class Evaluator(base_component.BaseComponent):
         )
 
     Outputs:
-      evaluation: TFMA's files, `summary.json`, and the overall metrics as properties.
+      evaluation: TFMA's files, `summary.json`, `answers.json` (see `points.of`), and
+        the overall metrics as properties.
       blessing: In the form of TFX's Evaluator; always blessed or not blessed.
 
     TFX's Evaluator uses TFMA; its cost per example, slice and metric would dominate the

@@ -34,7 +34,7 @@ DTYPES = {
 
 
 class Executor(EngineExecutor):
-    """Writes TFMA's files, `summary.json` and the blessing; never stops the run."""
+    """Writes the evaluation and the blessing; a poor model does not stop the run."""
 
     def Do(
         self,

@@ -22,6 +22,7 @@ from strategos.components import events
 from strategos.components.evaluation import blessing as blessings
 from strategos.components.evaluation import findings, kept, summary
 from strategos.components.evaluation.metrics import metric_names, sliced_features
+from strategos.components.evaluation.plots import points
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluator import SETTINGS, SUMS_VARIABLE
 from strategos.components.evaluator.tfma import eval_config, result_files
@@ -128,7 +129,7 @@ class Evaluation:
         return Path(folder, hashlib.sha256(text.encode()).hexdigest())
 
     def judge(self, scored: Scored) -> None:
-        """Judges, and writes TFMA's files, `summary.json` and the blessing.
+        """Judges, and writes the files of the evaluation and the blessing.
 
         Args:
           scored: Results of all rows.
@@ -173,6 +174,8 @@ class Evaluation:
             data=artifact_utils.get_single_uri(self.inputs["examples"]),
             models=dict(zip(names, paths, strict=True)),
         )
+        plots = points.document(self.evaluator["task"], scored.plots)
+        _write(evaluation, points.FILE, json.dumps(plots))
         _write_summary(evaluation, verdict)
         _bless(blessing, verdict["blessed"], candidate, baseline)
         logging.info("blessed: %s; %s", verdict["blessed"], verdict["reason"])
@@ -203,15 +206,17 @@ def _version(name: str) -> str:
 
 
 def _write_summary(evaluation: types.Artifact, verdict: dict[str, Any]) -> None:
-    io_utils.write_string_file(
-        os.path.join(evaluation.uri, summary.FILE), json.dumps(verdict, indent=1)
-    )
+    _write(evaluation, summary.FILE, json.dumps(verdict, indent=1))
     for name, value in verdict["overall"].items():
         if value is not None:
             evaluation.set_float_custom_property(name, value)
     evaluation.set_int_custom_property("examples", verdict["examples"])
     evaluation.set_int_custom_property("blessed", int(verdict["blessed"]))
     evaluation.set_string_custom_property("reason", verdict["reason"])
+
+
+def _write(evaluation: types.Artifact, name: str, text: str) -> None:
+    io_utils.write_string_file(os.path.join(evaluation.uri, name), text)
 
 
 def _bless(

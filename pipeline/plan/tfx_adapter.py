@@ -118,15 +118,15 @@ def metadata_handle(
     from tfx.orchestration import metadata
 
     class Handle(metadata.Metadata):
-        _opened = None
+        _opened: Any = None
 
         def __enter__(self) -> Metadata:
             if self._opened is None:
                 entered = enter(super().__enter__)
                 if connection.HasField("sqlite"):
-                    self._opened = self._store
+                    self._opened = entered.store
                 return entered
-            self._store = self._opened
+            self._store: Any = self._opened
             self._users += 1
             return self
 

@@ -143,6 +143,75 @@ def dots(
     return {"height": max(2, rows) * _BAR, "layer": layers}
 
 
+def unit_square(
+    order: str,
+    *,
+    titles: Sequence[str],
+    diagonal: bool = False,
+    points: bool = False,
+) -> Spec:
+    """Lines from 0 to 1 on both axes, through fields `x` and `y`, by field `of`.
+
+    Args:
+      order: Field by which the points of a line follow each other, falling.
+      titles: Titles of both axes.
+      diagonal: Whether the line from (0, 0) to (1, 1) is drawn.
+      points: Whether the lines have points.
+    """
+    series: Spec = {"field": "of", "type": "nominal", "sort": None}
+    mark: Spec = {"type": "line", "tooltip": {"content": "data"}, "clip": True}
+    line: Spec = {
+        "mark": mark | ({"point": {"size": 40}} if points else {}),
+        "encoding": {
+            **{"x": _share("x", titles[0]), "y": _share("y", titles[1])},
+            "order": {"field": order, "type": "quantitative", "sort": "descending"},
+            "color": series,
+            "strokeDash": {**series, "scale": {"range": _DASHES}},
+        },
+    }
+    if not diagonal:
+        return {"height": _HEIGHT, **line}
+    rule = {"type": "rule", "strokeDash": [4, 3], "color": "var(--line)"}
+    ends = {
+        f"{axis}{end}": {"datum": x} for axis in "xy" for end, x in (("", 0), ("2", 1))
+    }
+    return {"height": _HEIGHT, "layer": [{"mark": rule, "encoding": ends}, line]}
+
+
+def squares(x: str, y: str, value: str, share: str, rows: int) -> Spec:
+    """A square for each pair, the darker the larger its share, with its value.
+
+    Args:
+      x: Field with the name of the column.
+      y: Field with the name of the row.
+      value: Field with the number in the square.
+      share: Field with its share, from 0 to 1.
+      rows: Number of rows.
+    """
+    places = {"x": {**_category(x), "title": x}, "y": {**_category(y), "title": y}}
+    opacity: Spec = {
+        **{"field": share, "type": "quantitative", "legend": None},
+        "scale": {"domain": [0, 1], "range": [0.05, 0.6]},
+    }
+    number = {"field": value, "type": "quantitative", "format": ",.4~g"}
+    return {
+        "height": rows * 2 * _BAR,
+        "layer": [
+            {
+                "mark": {"type": "rect", "tooltip": {"content": "data"}},
+                "encoding": {**places, "opacity": opacity},
+            },
+            {"mark": "text", "encoding": {**places, "text": number}},
+        ],
+    }
+
+
+def _share(field: str, title: str) -> Spec:
+    """An axis from 0 to 1."""
+    spec = _quantity(field, title)
+    return {**spec, "scale": {"domain": [0, 1]}}
+
+
 def _quantity(
     field: str,
     title: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strategos.components.wording import duration
-from strategos.pipeline.report import data, outcome, provenance, training
+from strategos.pipeline.report import data, outcome, plots, provenance, training
 from strategos.pipeline.report.document import Document
 from strategos.pipeline.report.record import Record
 from strategos.pipeline.view import terminal
@@ -19,6 +19,7 @@ def document(record: Record) -> Document:
     sections = [
         outcome.verdict(run),
         outcome.metrics(run),
+        plots.answers(record),
         outcome.slices(run),
         training.training(record),
         data.data(record),

@@ -21,7 +21,7 @@ from strategos.pipeline.root import lock, metadata
 pytestmark = pytest.mark.pages
 
 SECTIONS = [
-    *("verdict", "metrics", "slices", "training", "data", "graph"),
+    *("verdict", "metrics", "answers", "slices", "training", "data", "graph"),
     *("lineage", "settings", "environment", "warnings"),
 ]
 # The values that Vega has drawn, by chart.

@@ -43,6 +43,16 @@ class Entries:
     classes: int
 
 
+def all_names(known: Sequence[str], width: int) -> list[str]:
+    """The names of all classes: those that have none by their number.
+
+    Args:
+      known: Names of the first classes.
+      width: Number of classes.
+    """
+    return [*known, *map(str, range(len(known), width))]
+
+
 def everything(
     rows: int, slices: Mapping[str, SliceMembership], classes: Sequence[str]
 ) -> dict[str | None, SliceMembership]:

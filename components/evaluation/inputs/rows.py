@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.classes.entries import SliceMembership, all_names
 from strategos.components.evaluation.inputs.models import Model
 from strategos.components.evaluation.scored import Learned
 from strategos.components.records import read
@@ -226,16 +226,6 @@ class Rows:
                 expected="exactly one in each example",
                 remedy=_ONE_VALUE[key],
             )
-
-
-def all_names(known: Sequence[str], width: int) -> list[str]:
-    """The names of all classes: those that have none by their number.
-
-    Args:
-      known: Names of the first classes.
-      width: Number of classes.
-    """
-    return [*known, *map(str, range(len(known), width))]
 
 
 def _membership(feature: tf.SparseTensor) -> SliceMembership:

@@ -37,7 +37,7 @@ class _Hide:
 
 
 def hide_heavy_imports() -> None:
-    """Makes TensorFlow, Beam, TFMA, pandas invisible to this process's later imports."""
+    """Makes the packages invisible to later imports of this process."""
     if not any(isinstance(finder, _Hide) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Hide())
     # TFX 1.21 prints that Beam is missing.

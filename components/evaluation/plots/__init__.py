@@ -1,0 +1,1 @@
+"""Counts of a model's answers that its plots are drawn from."""

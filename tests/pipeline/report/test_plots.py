@@ -1,0 +1,99 @@
+"""Charts of a model's answers, by value."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from strategos.components.evaluation.plots import counts, points
+from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
+from strategos.pipeline.history.runs import Run
+from strategos.pipeline.report import document, page, plots
+from strategos.pipeline.report.document import Chart, Table
+from strategos.pipeline.report.record import Record
+
+LABEL = np.array([1.0, 1.0, 0.0, 0.0])
+SCORE = np.array([[0.9], [0.3], [0.6], [0.1]])
+
+
+@pytest.fixture
+def section(tmp_path):
+    """Makes the section of an evaluation: `section(task, candidate=counts, …)`."""
+
+    def section(task, **models):
+        text = json.dumps(points.document(task, models))
+        (tmp_path / points.FILE).write_text(text)
+        made = MadeArtifact(7, "evaluation", "ModelEvaluation", str(tmp_path), {})
+        step = LineageStep("Evaluator", 1, "r", False, 0.0, 1.0, {}, (made,), ())
+        run = Run(
+            run_id="r", pipeline="p", started=0.0, finished=1.0, outcome="blessed"
+        )
+        return plots.answers(Record(run, (step,), None))
+
+    return section
+
+
+def tables(section):
+    found = [x.table if isinstance(x, Chart) else x for x in section.blocks]
+    return {x.title: page.records(x) for x in found if isinstance(x, Table)}
+
+
+def test_a_binary_model_stands_beside_the_one_in_production(section):
+    ours = counts.of("binary", LABEL, SCORE)
+    theirs = counts.of("binary", LABEL, 1 - SCORE)
+    found = tables(section("binary", candidate=ours, baseline=theirs))
+    rates = ("true positives", "false positives", "false negatives", "true negatives")
+    assert found["Answers at threshold 0.5"] == [
+        {"of": name, **dict.fromkeys(rates, 1)} for name in ("model", "in production")
+    ]
+    roc = [(x["x"], x["y"]) for x in found["ROC curve"] if x["of"] == "model"]
+    assert roc == [(0, 0), (0, 0.5), (0.5, 0.5), (0.5, 1), (1, 1)]
+    recall = [
+        (x["x"], x["y"]) for x in found["Precision and recall"] if x["of"] == "model"
+    ]
+    assert recall == [(0.5, 1), (0.5, 0.5), (1, pytest.approx(2 / 3)), (1, 0.5)]
+    groups = [x for x in found["Calibration"] if x["of"] == "model"]
+    assert [x["y"] for x in groups] == [0, 1, 0, 1]
+    assert [x["x"] for x in groups] == pytest.approx([0.1, 0.3, 0.6, 0.9])
+
+
+def test_classes_are_drawn_as_squares(section):
+    label, answer = np.array([0.0, 1.0, 1.0]), np.eye(2)[[0, 0, 1]]
+    found = section("multi_class", candidate=counts.of("multi_class", label, answer))
+    (squares, _) = (x for x in found.blocks if isinstance(x, Chart))
+    rows = page.records(squares.table)
+    assert [(x["label"], x["predicted"], x["rows"], x["share"]) for x in rows] == [
+        *(("0", "0", 1, 1), ("0", "1", 0, 0)),
+        *(("1", "0", 1, 0.5), ("1", "1", 1, 0.5)),
+    ]
+
+
+def test_of_many_classes_the_most_confused_are_listed(section):
+    width = 40
+    label = np.repeat(np.arange(width), 3).astype(np.float64)
+    answer = np.eye(width)[np.where(np.arange(3 * width) < 2, 5, label.astype(int))]
+    found = section("multi_class", candidate=counts.of("multi_class", label, answer))
+    rows = tables(found)["Classes that are confused most"]
+    assert rows == [{"label": "0", "predicted": "5", "rows": 2}]
+
+
+def test_several_classes_have_a_curve_each_and_their_names_can_be_left_out(section):
+    label, answer = np.stack([LABEL, 1 - LABEL], 1), np.hstack([SCORE, SCORE])
+    names = ["<b>rain", "wind"]
+    found = section(
+        "multi_label", candidate=counts.of("multi_label", label, answer, None, names)
+    )
+    assert {x["of"] for x in tables(found)["ROC curve"]} == set(names)
+    whole = document.Document("t", "s", document.State("blessed"), [found])
+    shown = json.dumps(page.specifications(document.redacted(whole)))
+    assert "rain" not in shown
+    assert "class 1" in shown
+
+
+def test_an_evaluation_without_plots_has_no_section(section, tmp_path):
+    assert section("regression") is None
+    (tmp_path / points.FILE).unlink()
+    run = Run(run_id="r", pipeline="p", started=0.0, finished=1.0, outcome="blessed")
+    assert plots.answers(Record(run, (), None)) is None
