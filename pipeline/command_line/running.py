@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from strategos.pipeline.command_line.arguments import (
+    READ,
     Commands,
     Parents,
     count,
@@ -96,17 +97,27 @@ def add(commands: Commands, parents: Parents) -> None:
         help="show the devices that would train the model, why, and at what cost",
     )
     distribution.add_argument("--json", action="store_true", help="print JSON")
-    run = what.add_parser(
-        "run",
+    of_runs = {
+        "run": "show why each node of a run ran, or was taken from the cache",
+        "blessing": "show how the model of a run stands to each bound",
+    }
+    for name, text in of_runs.items():
+        run = what.add_parser(name, parents=[parents[0], place()], help=text)
+        run.add_argument(
+            "run_or_pipeline",
+            nargs="*",
+            metavar="[RUN] [PIPELINE_YAML]",
+            help="the run's id (default: of the last run); the pipeline (default: "
+            f"./{MAIN_FILE}, else that of the last root used)",
+        )
+    decided = what.add_parser(
+        "retrain",
         parents=[parents[0], place()],
-        help="show why each node of a run ran, or was taken from the cache",
+        help="show the last decisions of `retrain`, why, and what became of them",
     )
-    run.add_argument(
-        "run_or_pipeline",
-        nargs="*",
-        metavar="[RUN] [PIPELINE_YAML]",
-        help="the run's id (default: of the last run); the pipeline (default: "
-        f"./{MAIN_FILE}, else that of the last root used)",
+    decided.add_argument("pipeline", **READ)
+    decided.add_argument(
+        "--limit", type=count, default=10, metavar="N", help="at most N (default 10)"
     )
     check = commands.add_parser(
         "check-cluster",

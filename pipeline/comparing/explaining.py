@@ -1,8 +1,9 @@
-"""`strategos explain`: why a run, or the choice of devices, is as it is."""
+"""`strategos explain`: why a run, a verdict, a decision or a strategy is as it is."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 from typing import TYPE_CHECKING
@@ -16,26 +17,81 @@ if TYPE_CHECKING:
     from strategos.components.trainer.distribution.strategy import Choice
     from strategos.pipeline.comparing.reasons import Reason
     from strategos.pipeline.config.sections import Config
+    from strategos.pipeline.history.roots import History
     from strategos.pipeline.history.runs import Run
     from strategos.pipeline.made_from.record import Kept
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """`strategos explain distribution` and `explain run`."""
-    if arguments.what == "run":
-        return _run(arguments)
-    return _distribution(arguments)
+    """`strategos explain blessing|distribution|retrain|run`."""
+    known = {
+        **{"blessing": _blessing, "distribution": _distribution},
+        **{"retrain": _retrain, "run": _run},
+    }
+    return known[arguments.what](arguments)
+
+
+def _blessing(arguments: argparse.Namespace) -> int:
+    """Each bound of a run, and what else speaks against its model."""
+    from strategos.pipeline.comparing import judged
+    from strategos.pipeline.view import terminal
+    from strategos.pipeline.view.report import headline, paragraph
+
+    run = _open_run(arguments)[1]
+    found = judged.blessing(run)
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+        return ExitCode.DONE
+    console = terminal.console()
+    console.print(headline(run, console))
+    paragraph(
+        console, "blessed" if found["blessed"] else "not blessed", found["reason"]
+    )
+    for objection in found["objections"]:
+        paragraph(console, "objection", objection)
+    for check in found["bounds"]:
+        paragraph(console, check["state"], check["text"])
+    return ExitCode.DONE
+
+
+def _retrain(arguments: argparse.Namespace) -> int:
+    """The last decisions of `strategos retrain`, and what became of them."""
+    from strategos.pipeline.history import decisions, roots
+    from strategos.pipeline.view import terminal
+    from strategos.pipeline.view.report import paragraph
+
+    history = roots.open_history(arguments.pipeline, arguments.root)
+    root = history.store.root or ""
+    found = decisions.newest(root, history.pipeline, arguments.limit)
+    listed = [{**x, "outcome": _outcome(history, x.get("run_id"))} for x in found]
+    if arguments.json:
+        print(json.dumps(listed, indent=2))
+        return ExitCode.DONE
+    console = terminal.console()
+    if not listed:
+        console.print("no decision yet: `strategos retrain` makes one")
+    for each in listed:
+        run = each["run_id"]
+        then = f"run {run}: {each['outcome'] or 'gone'}" if run else "no run"
+        moment = terminal.moment(each["at"])
+        paragraph(console, moment, f"{each['reason']} ({then})")
+    return ExitCode.DONE
+
+
+def _outcome(history: History, run_id: str | None) -> str | None:
+    """How a run ended; None for no run, or one that is no longer known."""
+    from strategos.pipeline.history import runs
+
+    with contextlib.suppress(UserError):
+        return runs.run(history.store, run_id).outcome if run_id else None
+    return None
 
 
 def _run(arguments: argparse.Namespace) -> int:
     """Why each node of a run ran, or was taken from the cache."""
     from strategos.pipeline.comparing import reasons
-    from strategos.pipeline.history import roots, runs
 
-    words = arguments.run_or_pipeline
-    run_id, pipeline = roots.run_and_pipeline("explain run", words)
-    history = roots.open_history(pipeline, arguments.root)
-    run = runs.run(history.store, run_id)
+    history, run = _open_run(arguments)
     listed = reasons.of_run(history.store, run, _Records(str(history.store.root)))
     if arguments.json:
         plain = [dataclasses.asdict(each) for each in listed]
@@ -43,6 +99,15 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         _show(run, listed)
     return ExitCode.DONE
+
+
+def _open_run(arguments: argparse.Namespace) -> tuple[History, Run]:
+    from strategos.pipeline.history import roots, runs
+
+    words = arguments.run_or_pipeline
+    run_id, pipeline = roots.run_and_pipeline(f"explain {arguments.what}", words)
+    history = roots.open_history(pipeline, arguments.root)
+    return history, runs.run(history.store, run_id)
 
 
 class _Records(dict[str, "Kept | None"]):

@@ -136,6 +136,12 @@ ELSEWHERE = {
     ("two runs", "tests/e2e/small/test_reproduce.py", '("explain", "run", str('): [
         "strategos explain run [RUN] [--json]"
     ],
+    ("a run", "tests/e2e/small/test_reproduce.py", '("explain", "blessing", first'): [
+        "strategos explain blessing [RUN] [--json]"
+    ],
+    ("decisions", "tests/e2e/small/test_retrain.py", '"explain", "retrain"'): [
+        "strategos explain retrain [--limit 10] [--json]"
+    ],
     ("two runs", "tests/e2e/small/test_reproduce.py", '"runs", "compare", *ids'): [
         *("strategos runs compare", "strategos runs compare A B [--json]"),
     ],

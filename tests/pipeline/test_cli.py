@@ -267,6 +267,8 @@ def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
             "doctor",
             "runs",
             "explain run",
+            "explain blessing",
+            "explain retrain",
             "lineage",
             "report",
             "reproduce",

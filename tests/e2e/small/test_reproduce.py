@@ -84,6 +84,16 @@ def test_each_node_has_a_reason(small, first):
     assert said.count("ran: it had not run before") == len(found)
 
 
+def test_the_verdict_of_a_run_is_explained_bound_by_bound(small, first):
+    words = ("explain", "blessing", first, str(small.yaml))
+    found = json.loads(small.strategos(*words, "--json").stdout)
+    run = json.loads(small.strategos("runs", "show", first, "--json").stdout)
+    assert found["reason"] == run["summary"]["reason"]
+    assert len(found["bounds"]) == len(run["summary"]["bounds"]) > 0
+    said = small.strategos(*words).stdout
+    assert all(" ".join(x["text"].split()) in said for x in found["bounds"])
+
+
 def test_a_model_is_made_again_bit_by_bit_from_the_code_of_its_run(small, first):
     version = small.serving()[0]
     found = json.loads(reproduced(small, version, "again").stdout)

@@ -83,6 +83,12 @@ def test_what_is_due_is_run_and_then_it_is_not_due(small):
     assert "why " not in shown
     assert "decided" in shown
     assert "Not due: model " in shown
+    words = ("explain", "retrain", str(small.yaml), "--json")
+    decided = json.loads(small.strategos(*words).stdout)
+    assert [(x["due"], x["outcome"]) for x in decided] == [
+        *((False, None), (True, "blessed")),
+    ]
+    assert decided[1]["run_id"] == small.last_run()["run_id"]
     serving = small.folder / "serving"
     lost = serving.rename(small.folder / "lost")
     reason = "Due: no model is in production (2 spans to learn from)."
