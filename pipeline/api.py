@@ -290,7 +290,7 @@ def conclude(
     result: orchestration.Result,
     show: Callable[[Run], object] = lambda _: None,
 ) -> RunResult:
-    """Reads the record of a run that has ended, and notifies by `notify`.
+    """Reads the record of a run that has ended, notifies, and writes its report.
 
     Args:
       config: The effective settings.
@@ -302,6 +302,7 @@ def conclude(
     from strategos.pipeline.root import metadata
     from strategos.pipeline.run import notification
 
+    store = None
     try:
         store = Store(metadata.of(config), root=config.run.root)
         done = runs.run(store, result.run_id)
@@ -314,6 +315,10 @@ def conclude(
         )
     if config.notify:
         notification.notify(config, done)
+    if store and config.run.report:
+        from strategos.pipeline.report import writing
+
+        writing.write_after(store, done.run_id)
     return RunResult(result.exit_code, done, result.error)
 
 

@@ -265,6 +265,11 @@ class Run(Section):
     cache: bool = Field(
         True, description="Whether unchanged nodes reuse their earlier outputs."
     )
+    report: bool = Field(
+        True,
+        description="Whether the page of `strategos report` is written after each run; "
+        "never under `strategos dev`.",
+    )
 
     @field_validator("metadata")
     @classmethod

@@ -173,7 +173,7 @@ class _Loop:
         request = apart.RunRequest(
             pipeline=asked.pipeline,
             overlays=asked.overlay,
-            sets=asked.set,
+            sets=[*asked.set, "run.report=false"],  # it would delay the next run
             to_node=None if asked.push else _last_before_push(config),
         )
         return apart.run(request, self._follow)

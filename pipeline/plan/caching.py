@@ -74,7 +74,15 @@ _NOT_COMPILED = (
     *("data.examples", "data.complete", "data.prepare", "schema.file"),
     *("trainer.checkpoint", "trainer.fresh_every", "trainer.compare_fresh"),
     *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
-    *("run.memory", "run.retries", "schedule", "notify", "kubeflow", "vertex"),
+    *(
+        "run.memory",
+        "run.retries",
+        "run.report",
+        "schedule",
+        "notify",
+        "kubeflow",
+        "vertex",
+    ),
 )
 """Settings that are not in the compiled pipeline, besides runtime parameters."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -69,6 +70,31 @@ def write(
     except OSError as error:
         raise _unwritable(target, error) from error
     return Path(os.path.abspath(target))
+
+
+def write_after(store: Store, run_id: str) -> None:
+    """Writes the report of a run that has just ended; a failure is only reported.
+
+    Ctrl-C ends the writing alone: the run keeps its outcome and its exit code.
+
+    Args:
+      store: The root's ML Metadata.
+      run_id: The run's id.
+    """
+    try:
+        write(store, run_id)
+        return
+    except KeyboardInterrupt:
+        problem = "interrupted."
+    except UserError as error:
+        problem = str(error)
+    except Exception as error:  # a bug of the report is none of the run
+        problem = f"{type(error).__name__}: {error}"
+    print(
+        f"strategos: the run has ended, without its report: {problem}\n"
+        f"    `strategos report {run_id}` writes it.",
+        file=sys.stderr,
+    )
 
 
 def _unwritable(target: Path, error: OSError) -> UserError:

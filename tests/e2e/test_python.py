@@ -49,11 +49,21 @@ def test_a_run_beside_an_event_loop_returns_its_record(small):
     assert (kinds.count("run_started"), kinds[-1]) == (1, "run_finished")
     ended = [event.node for event in events if event.kind == "node_finished"]
     assert ended == [node.name for node in result.run.nodes]
+    epochs = [event.details for event in events if event.kind == "epoch"]
+    assert [each["epoch"] for each in epochs] == list(range(1, len(epochs) + 1))
+    for name, values in result.run.trainer["history"].items():
+        assert [each["values"][name] for each in epochs] == values
+    assert result.run.run_id in report_of(result.run).read_text()
+
+
+def report_of(run):
+    return Path(run.log).with_name("report.html")
 
 
 def test_a_model_that_is_not_blessed_is_a_result(small):
     bounds = {"evaluator.bounds": {"auc": {"at_least": 0.99}}}
-    result = strategos.run(small.yaml, sets=bounds)
+    result = strategos.run(small.yaml, sets=bounds | {"run.report": False})
+    assert not report_of(result.run).exists()
     assert result.exit_code == strategos.ExitCode.STOPPED
     assert result.run.outcome == "not blessed"
     assert isinstance(result.error, strategos.GateStoppedError)

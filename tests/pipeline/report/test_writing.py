@@ -1,0 +1,128 @@
+"""The report that a run leaves: whole or not there, and never the run's failure."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from strategos.pipeline import cli
+from strategos.pipeline.history import runs
+from strategos.pipeline.report import writing
+
+_WRITE = """
+import sys
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.report import writing
+from strategos.pipeline.root import metadata
+store = Store(metadata.connection(sys.argv[1]), root=sys.argv[1])
+print("begun", flush=True)
+for _ in range(100):
+    writing.write_after(store, sys.argv[2])
+"""
+
+
+@pytest.fixture
+def run(past_runs):
+    """A run whose report is not there, and its place."""
+    store, run_id = past_runs.open(), past_runs.ids["pushed"]
+    place = writing.place(past_runs.root, run_id)
+    place.unlink(missing_ok=True)
+    return store, run_id, place
+
+
+def _is_whole(place):
+    assert not place.exists() or place.read_text().rstrip().endswith("</html>")
+    return place.exists()
+
+
+def test_the_report_is_that_of_strategos_report(run, past_runs, capsys):
+    store, run_id, place = run
+    writing.write_after(store, run_id)
+    after = place.read_text()
+    assert capsys.readouterr().err == ""
+    assert cli.main(["report", run_id, "--root", str(past_runs.root)]) == 0
+    assert capsys.readouterr().out.strip() == str(place)
+    assert _without_time(place.read_text()) == _without_time(after)
+    assert _is_whole(place)
+
+
+def _without_time(text):
+    head, _, rest = text.partition("Written ")
+    return head + rest[len("2026-01-01 00:00:00") :]
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(run, capsys):
+    store, run_id, place = run
+    before = runs.run(store, run_id)
+    if place.parent.exists():
+        place.parent.rmdir()
+    place.parent.parent.mkdir(parents=True, exist_ok=True)
+    place.parent.write_text("in the way")
+    writing.write_after(store, run_id)
+    said = capsys.readouterr().err
+    place.parent.unlink()
+    assert "the run has ended, without its report" in said and str(place) in said
+    assert f"`strategos report {run_id}` writes it" in said
+    assert runs.run(store, run_id) == before
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.01, 0.03])
+def test_ctrl_c_ends_the_writing_and_leaves_no_half_file(run, seconds, capsys):
+    store, run_id, place = run
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        writing.write_after(store, run_id)
+        time.sleep(0.05)
+    except KeyboardInterrupt:
+        pass  # it came after the writing
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if not _is_whole(place):
+        assert "without its report: interrupted" in capsys.readouterr().err
+    if place.parent.exists():
+        assert {each.name for each in place.parent.iterdir()} <= {"report.html"}
+
+
+@pytest.mark.faults
+def test_a_kill_leaves_a_whole_report_or_none(run, past_runs):
+    _, run_id, place = run
+    before = runs.run(past_runs.open(), run_id)
+    command = [sys.executable, "-c", _WRITE, str(past_runs.root), run_id]
+    whole = 0
+    for moment in range(12):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        time.sleep(0.05 + moment * 0.03)
+        process.kill()
+        process.communicate()
+        whole += _is_whole(place)
+        assert runs.run(past_runs.open(), run_id) == before
+    assert whole
+
+
+@pytest.mark.faults
+def test_a_full_disk_is_one_warning_that_names_it(run, capsys):
+    store, run_id, place = run
+    place.parent.mkdir(parents=True, exist_ok=True)
+    folder = str(place.parent)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (not root)")
+    try:
+        writing.write_after(store, run_id)
+        assert list(place.parent.iterdir()) == []
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    said = capsys.readouterr().err
+    assert "without its report: no space left in" in said and folder in said
+    assert runs.run(store, run_id).outcome == "blessed"
