@@ -46,6 +46,18 @@ def artifacts(store: ml_metadata.MetadataStore, type: str) -> Iterator[mlmd.Arti
     yield from _newest(store.get_artifacts, store.get_artifacts_by_type, type)
 
 
+def last_id(page: Callable[..., list[Any]]) -> int:
+    """The largest id of a kind of record; 0 without any.
+
+    Args:
+      page: A method of ML Metadata's store: `get_contexts` or `get_artifacts`.
+    """
+    from ml_metadata.metadata_store import ListOptions, OrderByField
+
+    order = ListOptions(limit=1, order_by=OrderByField.ID, is_asc=False)
+    return max((each.id for each in page(list_options=order)), default=0)
+
+
 def _newest(
     page: Callable[..., list[Any]],
     of_type: Callable[[str], list[Any]],

@@ -73,6 +73,7 @@ class Index:
         self._contexts: dict[int, Entry] = {}
         self._evaluations: dict[int, Evaluation] = {}
         self._oldest_first: list[Entry] = []
+        self._last_context = self._last_artifact = 0  # of any type
         self._running: Collection[str] = ()
         self._origins: dict[int, Entry | None] = {}  # of evaluations
 
@@ -154,8 +155,9 @@ class Index:
         return self._origins[id]
 
     def _update_runs(self, store: Store) -> None:
-        newest = max(self._contexts, default=0)
-        new = itertools.takewhile(lambda x: x.id > newest, recent.runs(store.mlmd))
+        before, last = self._last_context, recent.last_id(store.mlmd.get_contexts)
+        listed = recent.runs(store.mlmd) if last > before else iter(())
+        new = itertools.takewhile(lambda each: each.id > before, listed)
         unfinished = [
             each.context
             for each in self._contexts.values()
@@ -163,11 +165,12 @@ class Index:
         ]
         again = sorted(unfinished)[-_OPEN:]
         found = [*new, *(store.mlmd.get_contexts_by_id(again) if again else ())]
-        for context, name in named(store, found):
+        for context, name in named(store, found) if found else ():
             self._contexts[context.id] = self._entry(context, name)
         if found:
-            listed = sorted(self._contexts.values(), key=lambda each: each.started)
-            self._oldest_first = listed
+            known = self._contexts.values()
+            self._oldest_first = sorted(known, key=lambda each: each.started)
+        self._last_context = last
 
     def _entry(self, context: mlmd.Context, pipeline: str) -> Entry:
         is_running = context.name in self._running
@@ -176,16 +179,16 @@ class Index:
         return Entry(context.id, context.name, pipeline, started(context), outcome)
 
     def _update_evaluations(self, store: Store) -> None:
-        newest = max(self._evaluations, default=0)
-        new = itertools.takewhile(
-            lambda each: each.id > newest,
-            recent.artifacts(store.mlmd, "ModelEvaluation"),
-        )
+        before, last = self._last_artifact, recent.last_id(store.mlmd.get_artifacts)
+        listed = recent.artifacts(store.mlmd, "ModelEvaluation")
+        listed = listed if last > before else iter(())
+        new = itertools.takewhile(lambda each: each.id > before, listed)
         # An artifact is recorded before its node has written its metrics.
         without = [id for id, each in self._evaluations.items() if not each.metrics]
         again = sorted(without)[-_OPEN:]
         found = [*new, *(store.mlmd.get_artifacts_by_id(again) if again else ())]
         self._evaluations |= {each.id: _evaluation(each) for each in found}
+        self._last_artifact = last
 
     def _origin(self, store: Store, evaluation: Evaluation) -> Entry | None:
         producer = store.producers_of([evaluation.artifact]).get(evaluation.artifact)
