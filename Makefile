@@ -8,8 +8,6 @@ JOBS ?= 3
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # For the first build of the cluster's programs, before `test-cluster` goes on without it.
 BUILD_SECONDS ?= 1800
-# Set in many containers; every process of every test would compile our modules anew.
-unexport PYTHONDONTWRITEBYTECODE
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
