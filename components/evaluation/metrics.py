@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -204,12 +204,12 @@ class Trivial:
 
     Attributes:
       answer: The model's answer for each row: the mean label, or the most frequent
-        class.
+        class; of several heads by head.
       metrics: The model's metrics by name; NaN if undefined.
       is_perfect: Whether all labels are the same, so that nothing can be better.
     """
 
-    answer: float
+    answer: float | Mapping[str, float]
     metrics: Mapping[str, float]
     is_perfect: bool = False
 
@@ -298,7 +298,28 @@ def badness(name: str, value: float) -> float:
       name: Name of a metric.
       value: A value of the metric.
     """
-    return METRICS[name].badness(value) if name in METRICS else 0.0
+    known = bare(name)
+    return METRICS[known].badness(value) if known in METRICS else 0.0
+
+
+def bare(name: str) -> str:
+    """The name in `METRICS` of a metric that may be `HEAD.METRIC`.
+
+    Args:
+      name: As in `evaluator.metrics`.
+    """
+    return name if name in METRICS else name.partition(".")[2] or name
+
+
+def measured(names: Iterable[str]) -> list[str]:
+    """The metrics among names, in the table's order.
+
+    Args:
+      names: Names of properties of an evaluation.
+    """
+    places = {name: place for place, name in enumerate(METRICS)}
+    found = [name for name in names if bare(name) in places]
+    return sorted(found, key=lambda name: places[bare(name)])
 
 
 def metric_names(evaluator: Mapping[str, Any]) -> list[str]:

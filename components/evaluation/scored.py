@@ -114,6 +114,7 @@ class Scored:
       ranges: The range of a model's answers, by name of the model.
       plots: Counts of a model's answers, by name of the model; none for regression.
       unusable: Why an optional model cannot be scored, by name of the model.
+      heads: Results by head of a model with several; then `sums` only count rows.
     """
 
     sums: Sums
@@ -121,6 +122,7 @@ class Scored:
     ranges: dict[str, Range] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)
     plots: dict[str, Counts] = field(default_factory=dict)
+    heads: dict[str, Scored] = field(default_factory=dict)
 
     def widen(self, name: str, answer: np.ndarray) -> None:
         """Adds answers to the range of a model.
@@ -157,5 +159,9 @@ class Scored:
         unusable = {**later.unusable, **self.unusable}
         for name, counts in later.plots.items():
             self.count(name, counts)
+        heads = {
+            head: self.heads[head].merge(theirs) if head in self.heads else theirs
+            for head, theirs in later.heads.items()
+        }
         sums = self.sums.merge(later.sums)
-        return Scored(sums, learned, ranges, unusable, self.plots)
+        return Scored(sums, learned, ranges, unusable, self.plots, heads)

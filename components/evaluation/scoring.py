@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,36 +74,79 @@ class Scorer:
           UserError: Labels are missing or do not fit the task, or predictions do not.
         """
         question, models = self.question, loaded.get(self.models)
-        scored = Scored(Sums(question.metrics, question.task))
+        scored = _nothing(question)
+        scored.heads = {head: _nothing(own) for head, own in question.heads.items()}
         for batch in read.batches(files, BATCH):
-            first = scored.sums.examples
-            rows = Rows(batch, question, models[0], files, first)
-            label, weight = rows.label(), rows.weight()
-            if not first:
-                scored.learned = rows.learned(label)
-                rows.check_learned_weight(weight)
-            names = question.classes(models[0], label)
-            scores = {}
-            for location, model in zip(self.models, models, strict=True):
-                if location.name in scored.unusable:
-                    continue
-                try:
-                    answer = _checked(model, batch, label, question)
-                    answer = _by_name(model, answer, names)
-                except UserError as error:
-                    if not location.optional:
-                        raise
-                    scored.unusable[location.name] = error.message
-                    continue
-                scores[location.name] = _columns(answer, label, question.task)
-                scored.widen(location.name, answer)
-                known = names or models[0].classes
+            answers = _Answers(models, batch)
+            for head, own in question.heads.items():
+                found = scored.heads[head]
+                rows = Rows(batch, own, models[0], files, found.sums.examples)
+                self._add(found, rows, own, answers)
+                for name, why in found.unusable.items():
+                    scored.unusable.setdefault(name, f"{head}: {why}")
+            rows = Rows(batch, question, models[0], files, scored.sums.examples)
+            if question.heads:
+                scored.sums.add(np.zeros(len(batch)), {}, {}, rows.weight())
+            else:
+                self._add(scored, rows, question, answers)
+            progress.add(len(batch))
+        # Here and not where all are merged, one after another.
+        for each in (scored, *scored.heads.values()):
+            each.sums.compact()
+        return scored
+
+    def _add(
+        self, scored: Scored, rows: Rows, question: Question, answers: _Answers
+    ) -> None:
+        """Adds the rows of a batch, as one head answers them."""
+        label, weight = rows.label(), rows.weight()
+        if not scored.sums.examples:
+            scored.learned = rows.learned(label)
+            rows.check_learned_weight(weight)
+        names = question.classes(answers.models[0], label)
+        scores = {}
+        for place, location in enumerate(self.models):
+            if location.name in scored.unusable:
+                continue
+            model = answers.models[place]
+            try:
+                answer = model.answer(answers.of(place), question.head)
+                answer = _checked(model, answer, label, question)
+                answer = _by_name(model, answer, names)
+            except UserError as error:
+                if not location.optional:
+                    raise
+                scored.unusable[location.name] = error.message
+                continue
+            scores[location.name] = _columns(answer, label, question.task)
+            scored.widen(location.name, answer)
+            if not question.head:  # plots show a model with one head
+                known = names or answers.models[0].classes
                 found = counts.of(question.task, label, answer, weight, known)
                 scored.count(location.name, found)
-            scored.sums.add(label, scores, rows.slices(), weight, names)
-            progress.add(len(label))
-        scored.sums.compact()  # here and not where all are merged, one after another
-        return scored
+        scored.sums.add(label, scores, rows.slices(), weight, names)
+
+
+class _Answers:
+    """The answers of models to a batch, each asked once for all of its heads."""
+
+    def __init__(self, models: Sequence[Model], batch: tf.Tensor):
+        self.models, self._batch = models, batch
+        self._outputs: dict[int, Mapping[str, tf.Tensor]] = {}
+
+    def of(self, place: int) -> Mapping[str, tf.Tensor]:
+        """Outputs by name of the model in this place.
+
+        Raises:
+          UserError: The model fails.
+        """
+        if place not in self._outputs:
+            self._outputs[place] = self.models[place].predict(self._batch)
+        return self._outputs[place]
+
+
+def _nothing(question: Question) -> Scored:
+    return Scored(Sums(question.metrics, question.task))
 
 
 def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
@@ -148,6 +191,8 @@ def check(scored: Scored, question: Question) -> None:
             key="weight",
             remedy="Check how the weight is made, or remove `weight`.",
         )
+    for head, own in question.heads.items():
+        check(scored.heads[head], own)
     if question.task == "multi_label" and not sums.labels_vary():
         raise UserError(
             f"each class of `{question.target.name}` is the same in the "
@@ -178,10 +223,10 @@ def check(scored: Scored, question: Question) -> None:
 
 
 def _checked(
-    model: Model, batch: tf.Tensor, label: np.ndarray, question: Question
+    model: Model, answer: np.ndarray, label: np.ndarray, question: Question
 ) -> np.ndarray:
-    """The answers of a model to a batch, float64 [rows, k]."""
-    answer, task = model.predict(batch), question.task
+    """The answers of a model to a batch as its task needs them, float64 [rows, k]."""
+    task = question.task
     single = task in ("binary", "regression")
     if len(answer) != len(label):
         raise model.error(f"gives {len(answer)} answers to {len(label)} examples.")
@@ -228,9 +273,8 @@ def _probabilities(answer: np.ndarray, question: Question, model: Model) -> np.n
     the model in production may differ from the candidate; false overrules a record.
     """
     task, declared = question.task, question.from_logits
-    if declared is not False and (
-        model.from_logits or (declared and model.from_logits is None)
-    ):
+    recorded = model.takes_logits(question.head)
+    if declared is not False and (recorded or (declared and recorded is None)):
         return _softmax(answer) if task == "multi_class" else _sigmoid(answer)
     known = answer[~np.isnan(answer)]
     if known.size and (known.min() < -EPSILON or known.max() > 1 + EPSILON):

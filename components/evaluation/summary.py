@@ -122,7 +122,7 @@ def _judged(
 
 def summarize(
     *,
-    task: str,
+    task: str | Mapping[str, str],
     label: str,
     slices: Sequence[SliceMetrics],
     checks: Sequence[BoundCheck],
@@ -136,12 +136,14 @@ def summarize(
     Undefined metrics are None. `errors` has the largest error of each metric that is
     not exact, e.g. an area under a curve of more than `metrics.EXACT_SCORES` scores. A
     slice of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
-    `trivial` has the metrics of the trivial model on all rows, and its `answer`.
+    `trivial` has the metrics of the trivial model on all rows, and its `answer`. Of
+    several heads, metrics are named `HEAD.METRIC`, `answer` and `task` are by head, and
+    `heads` has the label of each.
     `examples` counts rows; `weighted` is the sum of their weights, None without
     `weight`.
 
     Args:
-      task: One of `metrics.TASKS`.
+      task: One of `metrics.TASKS`, or one for each head.
       label: The label, as `Label.text`.
       slices: The measured slices, including the overall one.
       checks: The bounds checked against the slices.
@@ -157,6 +159,7 @@ def summarize(
     return {
         "task": task,
         "label": Label.of(label).name,
+        **_heads(Label.of(label)),
         "examples": overall.examples,
         "weighted": overall.weighted,
         "overall": _defined(overall.metrics),
@@ -183,6 +186,27 @@ def summarize(
         "blessed": not objections and all(check.ok for check in checks),
         "reason": "; ".join([*objections, _reason(records)]),
     }
+
+
+def _heads(label: Label) -> dict[str, Any]:
+    pairs = {head: own.name for head, own in label.heads.items()}
+    return {"heads": pairs} if pairs else {}
+
+
+def trivial_answers(summary: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    """The answers of the trivial model: task, label and answer of each head.
+
+    Args:
+      summary: The content of `summary.json`.
+    """
+    trivial = summary.get("trivial")  # absent in older summaries
+    if not trivial:
+        return []
+    heads = summary.get("heads")
+    if not heads:
+        return [(summary["task"], summary["label"], trivial["answer"])]
+    tasks, answers = summary["task"], trivial["answer"]
+    return [(tasks[head], label, answers[head]) for head, label in heads.items()]
 
 
 def failures(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -251,7 +275,7 @@ def _limits(bound: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
             yield name, None if name == "better_than" else float(bound[name])
 
 
-def _trivial(overall: SliceMetrics) -> dict[str, float | None] | None:
+def _trivial(overall: SliceMetrics) -> dict[str, Any] | None:
     if overall.trivial is None:
         return None
     return {"answer": overall.trivial.answer, **_defined(overall.trivial.metrics)}

@@ -16,7 +16,8 @@ def unweighted(names: Sequence[str], task: str) -> list[str]:
       names: Names in `METRICS` that are defined for the task.
       task: One of `metrics.TASKS`.
     """
-    return [name for name in names if name not in METRICS.own and _ignores(name, task)]
+    others = [name for name in names if name in METRICS and name not in METRICS.own]
+    return [name for name in others if _ignores(name, task)]
 
 
 def _ignores(name: str, task: str) -> bool:

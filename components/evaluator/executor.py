@@ -91,9 +91,7 @@ def _question(evaluation: Evaluation) -> rows.Question:
     read = *Label.of(label).columns, weight
     raw = [name for name in read if known.get(name) is not None]
     wanted = {name: known[name] for name in [*raw, *slices]}
-    section, metrics = evaluation.evaluator, tuple(evaluation.metrics)
-    arguments = section["task"], metrics, label, tuple(slices), wanted
-    return rows.Question(*arguments, section.get("from_logits"), weight)
+    return rows.Question.of(evaluation.evaluator, label, weight, wanted)
 
 
 def _models(evaluation: Evaluation) -> tuple[Location, ...]:

@@ -20,7 +20,8 @@ from tfx.utils import io_utils, path_utils
 
 from strategos.components import events
 from strategos.components.evaluation import blessing as blessings
-from strategos.components.evaluation import findings, kept, summary
+from strategos.components.evaluation import kept, summary
+from strategos.components.evaluation.heads import verdict as verdicts
 from strategos.components.evaluation.metrics import metric_names, sliced_features
 from strategos.components.evaluation.plots import points
 from strategos.components.evaluation.scored import Scored
@@ -137,18 +138,8 @@ class Evaluation:
         incomparable = scored.unusable.get(BASELINE, "")
         baseline = None if incomparable else self.baseline
         models = [CANDIDATE] if baseline is None else [CANDIDATE, BASELINE]
-        slices = scored.sums.metrics(*models)
-        bounds = self.evaluator.get("bounds") or {}
-        checks = summary.judge(bounds, slices, incomparable=bool(incomparable))
-        verdict = summary.summarize(
-            task=self.evaluator["task"],
-            label=self.label,
-            slices=slices,
-            checks=checks,
-            without_value=scored.sums.without_value(),
-            incomparable=incomparable,
-            **findings.of(scored, slices, self.evaluator, self.label, CANDIDATE),
-        )
+        found = verdicts.of(scored, self.evaluator, self.label, models, incomparable)
+        slices, checks, verdict = found.slices, found.checks, found.summary
         for warning in verdict["warnings"]:
             events.emit("warning", message=warning)
 

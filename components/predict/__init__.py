@@ -60,7 +60,7 @@ def predict(
 
     Returns:
       One dict per row, from output name to a number or a list of numbers. If the names
-      of the classes are known, `predictions` is a dict from name to probability.
+      of the classes are known, an output is a dict from name to probability.
 
     Raises:
       BadInputError: The model or the file is missing or malformed; a column is
@@ -83,7 +83,7 @@ def predict(
     left = iter(answers)
     results = [{PROBLEM: x.problem} if x.problem else next(left) for x in requests]
     pairs = zip(requests, results, strict=True)
-    return [{**x.extra, **_with_names(each, columns.classes)} for x, each in pairs]
+    return [{**x.extra, **_with_names(each, columns.named)} for x, each in pairs]
 
 
 def show(
@@ -143,18 +143,21 @@ def _of_batch(
     ]
 
 
-def _with_names(answer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
-    """Replaces the list of predictions by a dict from class name to probability.
+def _with_names(
+    answer: dict[str, Any], named: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Replaces lists of probabilities by dicts from class name to probability.
 
-    Applies to a model with at least as many outputs as classes; the outputs beyond the
+    Applies to outputs with at least as many values as classes; the values beyond the
     classes are out-of-vocabulary buckets, named by their index.
     """
-    values = answer.get("predictions")
-    if not classes or not isinstance(values, list) or len(values) < len(classes):
-        return answer
-    others = map(str, range(len(classes), len(values)))
-    named = dict(zip([*classes, *others], values, strict=True))
-    return {**answer, "predictions": named}
+    found = {}
+    for output, classes in named.items():
+        values = answer.get(output)
+        if isinstance(values, list) and len(values) >= len(classes):
+            others = map(str, range(len(classes), len(values)))
+            found[output] = dict(zip([*classes, *others], values, strict=True))
+    return {**answer, **found}
 
 
 def _plain(value: Any) -> Any:

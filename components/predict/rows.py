@@ -46,6 +46,7 @@ class Columns:
       unused: Columns that the model parses without using their values.
       label: The label, as `Label.text`.
       classes: Names of the classes; () if unknown.
+      heads: Names of the classes of each output of a model with several heads.
       null_values: Spellings of a missing number.
       reading: How the files of the training were read.
       decimal: The decimal mark of the rows to predict.
@@ -59,6 +60,7 @@ class Columns:
     null_values: tuple[str, ...]
     reading: Reading = DEFAULT
     decimal: str = "."
+    heads: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path) -> Columns:
@@ -100,7 +102,17 @@ class Columns:
             tuple(described.get("classes", ())),
             tuple(described.get("null_values", DEFAULT_NULL_VALUES)),
             Reading.from_json(json.dumps(described.get("reading", {}))),
+            heads={
+                head: tuple(facts["classes"])
+                for head, facts in described.get("heads", {}).items()
+            },
         )
+
+    @property
+    def named(self) -> dict[str, tuple[str, ...]]:
+        """The names of the classes of each output that has some."""
+        of_outputs = {exported.OUTPUT: self.classes, **self.heads}
+        return {name: classes for name, classes in of_outputs.items() if classes}
 
     @property
     def needed(self) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported, lone_messages
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.metrics import measured
 
 if TYPE_CHECKING:
     from tfx import types
@@ -94,6 +94,5 @@ def _metrics(inputs: Mapping[str, Sequence[types.Artifact]]) -> dict[str, float]
     return {
         name: artifact.get_custom_property(name)
         for artifact in inputs.get("evaluation", ())
-        for name in METRICS
-        if artifact.has_custom_property(name)
+        for name in measured(artifact.mlmd_artifact.custom_properties)
     }

@@ -35,7 +35,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
       UserError: The span cannot be read, or a model cannot be evaluated on it.
     """
     from strategos.components.data_files import spans
-    from strategos.components.evaluation import findings, summary
+    from strategos.components.evaluation.heads import verdict
     from strategos.components.evaluation.inputs.models import Location
     from strategos.components.push_targets import targets
     from strategos.components.span_validator import usual_spans
@@ -66,17 +66,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
         scored = preview_process.scored(*arguments)
     incomparable = scored.unusable.get(_LIVE, "")
     usable = [model.name for model in models if model.name not in scored.unusable]
-    slices = scored.sums.metrics(*usable)
-    bounds = evaluator.get("bounds") or {}
-    return summary.summarize(
-        task=evaluator["task"],
-        label=request["label"],
-        slices=slices,
-        checks=summary.judge(bounds, slices, incomparable=bool(incomparable)),
-        incomparable=incomparable,
-        without_value=scored.sums.without_value(),
-        **findings.of(scored, slices, evaluator, request["label"], _CANARY),
-    )
+    found = verdict.of(scored, evaluator, request["label"], usable, incomparable)
+    return found.summary
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def _metrics(
     reader: Reader, span: Span, request: Mapping[str, Any]
 ) -> dict[str, float | None]:
     """The Evaluator's metrics of a model on all rows of a span."""
+    from strategos.components.evaluation.heads import verdict
     from strategos.components.evaluation.inputs.models import Location
     from strategos.components.push_targets import targets
 
@@ -71,7 +72,8 @@ def _metrics(
         live = (Location(_NAME, "model in production", model),)
         read = request["label"], request.get("weight") or ""
         result = scored(reader, span, *read, evaluator, live)
-    values = result.sums.metrics(_NAME)[0].metrics
+    found = verdict.of(result, evaluator, request["label"], [_NAME])
+    values = found.slices[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
 
 
@@ -140,9 +142,7 @@ def scored(
             )
     raw = [name for name in (*targets, weight) if name in kinds]
     wanted = {name: types[kinds[name]] for name in (*raw, *slices)}
-    names = metrics.metric_names(evaluator)
-    arguments = evaluator["task"], names, label, slices, wanted
-    question = rows.Question(*arguments, evaluator.get("from_logits"), weight)
+    question = rows.Question.of(evaluator, label, weight, wanted)
     scorer, merge = scoring.Scorer(question, models), Scored.merge
     shards = scoring.shards(files)
     result = fold(reader.engine, shards, scorer, merge, reader.folder)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from strategos.components.data_files import sources
 from strategos.components.errors import UserError, required
 from strategos.components.evaluation import weighting
+from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import CLASS, sliced_features
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
@@ -28,7 +29,13 @@ def column_problems(
       schema: The features of the curated schema; empty without one.
     """
     made = _MadeNames(config)
-    targets = [("label", name) for name in config.target.columns]
+    if config.target.outputs and made.is_of_tfx:
+        yield config.problem(
+            "label",
+            "several heads, and `run_fn(fn_args)` reads one label",
+            remedy="Let `build_model(context)` take the place of `run_fn`.",
+        )
+    targets = [("label", name) for name in dict.fromkeys(config.target.columns)]
     targets.append(("weight", config.weight or ""))
     named = [pair for pair in targets if pair[1]]
     named += [("data.split.keys", name) for name in config.data.split.keys]
@@ -60,14 +67,15 @@ def column_problems(
                 remedy="Remove the file, or put the data there.",
             )
     if config.weight and config.evaluator:
-        metrics, task = config.evaluator.metrics, config.evaluator.task
-        for name in weighting.unweighted(metrics, task):
-            yield config.problem(
-                "evaluator.metrics",
-                f"`{name}` counts rows of any `weight` alike",
-                remedy="Let its `sums` add up by `batch.total`, which multiplies by "
-                "the weights, or use `batch.weight`; or remove the metric.",
-            )
+        section = config.evaluator.model_dump()
+        for own in naming.sections(section).values() or [section]:
+            for name in weighting.unweighted(own["metrics"], own["task"]):
+                yield config.problem(
+                    "evaluator.metrics",
+                    f"`{name}` counts rows of any `weight` alike",
+                    remedy="Let its `sums` add up by `batch.total`, which multiplies "
+                    "by the weights, or use `batch.weight`; or remove the metric.",
+                )
     for label in {*config.target.columns} & {*config.data.split.keys}:
         yield config.problem(
             "data.split.keys",
@@ -114,6 +122,8 @@ def _several_labels(config: Config, source: sources.Source) -> Iterator[UserErro
     remedy = "If these are the classes of a row, make 0 or 1 of each in "
     remedy += "`preprocessing_fn` and set `evaluator.task: multi_label`; else remove "
     remedy += "`evaluator`."
+    if target.outputs:
+        remedy = "Let each head learn a column of one value."
     if target.is_several:
         remedy = "Name columns of one value, 0 or 1."
     for name in sorted({*target.columns} & {*source.lists}):
@@ -182,12 +192,12 @@ class _MadeNames:
 
     def __init__(self, config: Config):
         folder = str(config.folder)
-        self._any = modules.takes_fn_args(folder, config.trainer.module)
+        self.is_of_tfx = modules.takes_fn_args(folder, config.trainer.module)
         self._texts = _texts_of(config, config.transform.module)
 
     def __contains__(self, name: str) -> bool:
         ends = {name[len(text) :] for text in self._texts if name.startswith(text)}
-        return self._any or bool(ends & {"", *self._texts})
+        return self.is_of_tfx or bool(ends & {"", *self._texts})
 
 
 def _texts_of(config: Config, module: str) -> set[str]:

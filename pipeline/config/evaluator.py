@@ -2,20 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails
 
-from strategos.components.evaluation.metrics import CLASS, METRICS, MOST_SLICES, names
-from strategos.components.wording import nearest
+from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.metrics import (
+    CLASS,
+    METRICS,
+    MOST_SLICES,
+    TASKS,
+    bare,
+    names,
+)
+from strategos.components.wording import did_you_mean, nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.plugins import problems
-from strategos.pipeline.config.problems import is_repairing, raise_all, reject_at
+from strategos.pipeline.config.problems import (
+    is_repairing,
+    raise_all,
+    received,
+    reject,
+    reject_at,
+)
 from strategos.pipeline.config.types import NotNegative, Section, Texts
 
 _Value = TypeVar("_Value")
+_TASKS = ", ".join(TASKS)
+
+
+def _task(value: Any) -> Any:
+    """Rejects what is no task, and no task of each head."""
+    tasks = value.values() if isinstance(value, dict) else [value]
+    several = isinstance(value, dict)
+    known = [name for name in TASKS if not (several and name == "multi_label")]
+    for task in tasks:
+        if task not in known:
+            near = did_you_mean(task, known) if isinstance(task, str) else ""
+            allowed = f"{', '.join(known[:-1])} or {known[-1]}"
+            raise reject(received=received(task), expected=allowed, remedy=near)
+    return value
+
+
+Task = Literal["binary", "multi_class", "multi_label", "regression"]
+Tasks = Annotated[
+    Task | dict[str, Task],
+    BeforeValidator(_task),
+    Allowed(f"{_TASKS}, or a task of each head"),
+]
 _Change = Annotated[float, Field(ge=0)]
 
 
@@ -73,14 +115,18 @@ class Bound(Judged):
 class Evaluator(Section):
     """How the model is evaluated."""
 
-    task: Literal["binary", "multi_class", "multi_label", "regression"] = Field(
+    task: Tasks = Field(
         "binary",
         description="Kind of prediction; `multi_label`: a row may have several "
-        "classes, each 0 or 1, and the model gives a probability for each.",
+        "classes, each 0 or 1, and the model gives a probability for each. For a label "
+        "of several heads, the kind of each: `{late: binary, minutes: regression}`.",
     )
     metrics: Annotated[
         Texts, Field(min_length=1), Allowed("a list of one metric or more")
-    ] = Field(description="Metrics to compute, see the table of metrics.")
+    ] = Field(
+        description="Metrics to compute, see the table of metrics; of a head as "
+        "`HEAD.METRIC`."
+    )
     slices: Texts = Field(
         (),
         description="Features to slice by: metrics are also computed for each of their "
@@ -112,9 +158,9 @@ class Evaluator(Section):
             return metrics
         task = info.data.get("task")
         errors = [
-            _unknown_metric((index,), name, task)
+            error
             for index, name in enumerate(metrics)
-            if task and not (_usable(name) and task in METRICS[name].tasks)
+            for error in _metric_errors((index,), name, task)
         ]
         return _checked(metrics, errors)
 
@@ -125,22 +171,26 @@ class Evaluator(Section):
     ) -> dict[str, Bound]:
         errors: list[InitErrorDetails] = []
         task = info.data.get("task")
-        for metric, bound in bounds.items():
-            errors += _direction_errors(metric, bound, (metric,))
-            errors += _range_errors(metric, bound, (metric,))
-            errors += _trivial_errors(metric, bound, (metric,))
+        for name, bound in bounds.items():
+            metric = naming.split(name)[1] if isinstance(task, dict) else name
+            errors += _direction_errors(metric, bound, (name,))
+            errors += _range_errors(metric, bound, (name,))
+            errors += _trivial_errors(metric, bound, (name,))
             for feature, limits in bound.slices.items():
-                loc = (metric, "slices", feature)
+                loc = (name, "slices", feature)
                 errors += _direction_errors(metric, limits, loc)
                 errors += _range_errors(metric, limits, loc)
                 errors += _trivial_errors(metric, limits, loc)
                 if not (task == "multi_label" and feature == CLASS):
                     errors += _not_among(feature, info, "slices", loc)
-            if task and not (_usable(metric) and task in METRICS[metric].tasks):
-                errors.append(_unknown_metric((metric,), metric, task))
-            else:
-                errors += _not_among(metric, info, "metrics", (metric,))
+            wrong = list(_metric_errors((name,), name, task))
+            errors += wrong or _not_among(name, info, "metrics", (name,))
         return _checked(bounds, errors)
+
+    @property
+    def judged(self) -> str:
+        """The task; "" for several heads."""
+        return self.task if isinstance(self.task, str) else ""
 
     @property
     def compares(self) -> bool:
@@ -159,6 +209,25 @@ def _checked(value: _Value, errors: list[InitErrorDetails]) -> _Value:
     return value
 
 
+def _metric_errors(
+    loc: tuple[str | int, ...], name: str, task: str | Mapping[str, str] | None
+) -> Iterator[InitErrorDetails]:
+    """Yields an error if no metric of the task, or of a head's task, has this name."""
+    if not task:
+        return
+    if isinstance(task, str):
+        if not (_usable(name) and task in METRICS[name].tasks):
+            yield _unknown_metric(loc, name, task)
+        return
+    head, metric = naming.split(name)
+    if head in task:
+        yield from _metric_errors(loc, metric, task[head])
+        return
+    cause = f"`{name}` begins with no head that `evaluator.task` names"
+    remedy = did_you_mean(head, task, "Write `HEAD.METRIC`.")
+    yield reject_at(loc, cause, expected=f"one of {', '.join(task)}", remedy=remedy)
+
+
 def _unknown_metric(
     loc: tuple[str | int, ...], name: str, task: str
 ) -> InitErrorDetails:
@@ -171,6 +240,8 @@ def _unknown_metric(
         tasks = " or ".join(sorted(METRICS[name].tasks))
         message = f"`{name}` is not defined for the task {task}"
         remedy = f"It is for {tasks}; the task is set by `evaluator.task`."
+    elif bare(name) in METRICS:
+        remedy = "For several heads, write a task for each: `task: {HEAD: TASK, …}`."
     elif near := _known_by_class(name, task) or nearest(name, known):
         remedy = f"Did you mean `{near}`?"
     return reject_at(loc, message, expected=", ".join(known), remedy=remedy)

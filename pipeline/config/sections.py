@@ -29,6 +29,7 @@ from strategos.pipeline.config.data import Data, Gates
 from strategos.pipeline.config.data_files.split import Split
 from strategos.pipeline.config.distribution import Distribution
 from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
+from strategos.pipeline.config.labels import checks as label_checks
 from strategos.pipeline.config.nodes.order import problems as node_problems
 from strategos.pipeline.config.nodes.sections import Node, Nodes
 from strategos.pipeline.config.operating import Notify, Pusher, Schedule
@@ -128,7 +129,9 @@ class Config(Section):
     label: LabelText = Field(
         description="What the model predicts: a column, or a feature that "
         "`preprocessing_fn` makes; or several of them, `[rain, wind]`, each 0 or 1: "
-        "the classes of a row for a model with one output of that width."
+        "the classes of a row for a model with one output of that width; or, for a "
+        "model with several outputs, the column that each of them learns: `{late: "
+        "late, minutes: delay}`."
     )
     weight: Text | None = Field(
         None,
@@ -234,7 +237,7 @@ class Config(Section):
         """The settings for how training is run; caching never compares them."""
         operation = self.trainer.operation(self.kubeflow, self.vertex)
         if self.evaluator:
-            operation = dataclasses.replace(operation, judged_as=self.evaluator.task)
+            operation = dataclasses.replace(operation, judged_as=self.evaluator.judged)
         has_pods = self.trainer.distribution.pods is not None
         is_unstaged = has_pods and not operation.job["folder"]
         if not (is_unstaged and needs_copies(self.run.root)):
@@ -316,55 +319,10 @@ class Config(Section):
             return self.trainer.named_weights or NOTHING
         return attrgetter(parameter.setting)(self)
 
-    @field_validator("weight")
+    @field_validator("weight", "data", "trainer", "evaluator")
     @classmethod
-    def _weight_is_not_label(
-        cls, weight: str | None, info: ValidationInfo
-    ) -> str | None:
-        if weight and weight in Label.of(info.data.get("label") or "").columns:
-            raise reject("the label would weigh itself", remedy="Name another column.")
-        return weight
-
-    @field_validator("data")
-    @classmethod
-    def _label_is_not_invented(cls, data: Data, info: ValidationInfo) -> Data:
-        cause = "trains on invented labels; rows without one: `unlabelled: drop`"
-        for label in Label.of(info.data.get("label") or "").columns:
-            if label in data.missing:
-                raise_all([reject_at(("missing", label), cause)])
-        return data
-
-    @field_validator("trainer")
-    @classmethod
-    def _weighs_classes(cls, trainer: Trainer, info: ValidationInfo) -> Trainer:
-        if trainer.class_weight and Label.of(info.data.get("label") or "").is_several:
-            cause = "weighs a row by its class, and a row may have several classes here"
-            remedy = "Remove it, or weigh the rows by a feature: `weight`."
-            raise_all([reject_at(("class_weight",), cause, remedy=remedy)])
-        return trainer
-
-    @field_validator("evaluator")
-    @classmethod
-    def _compares_all_classes(
-        cls, evaluator: Evaluator | None, info: ValidationInfo
-    ) -> Evaluator | None:
-        label = Label.of(info.data.get("label") or "")
-        if evaluator and label.is_several and evaluator.task != "multi_label":
-            cause = (
-                f"{evaluator.task} compares one label a row, and `label` names "
-                f"{len(label.columns)} columns"
-            )
-            raise_all([reject_at(("task",), cause, expected="multi_label")])
-        trainer = info.data.get("trainer")
-        weighted = trainer and trainer.class_weight
-        if evaluator and evaluator.task == "multi_label" and weighted:
-            raise reject(
-                "`trainer.class_weight` weighs a row by its class, and with `task: "
-                "multi_label` a row may have several",
-                remedy="Remove it, or weigh the rows by a feature: `weight`.",
-                because="trainer.class_weight",
-            )
-        return evaluator
+    def _fits_label(cls, value: Any, info: ValidationInfo) -> Any:
+        return label_checks.checked(value, info)
 
     @field_validator("evaluator")
     @classmethod

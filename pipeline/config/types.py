@@ -251,6 +251,8 @@ def _time_zone(name: str) -> str:
 
 def _label(value: Any) -> Any:
     """A label as `Label.text`; a value of another kind stays for pydantic to reject."""
+    if isinstance(value, dict):
+        return _heads(value)
     if not isinstance(value, list | tuple):
         return value
     columns = tuple(value)
@@ -262,13 +264,34 @@ def _label(value: Any) -> Any:
     return Label(columns).text
 
 
+def _heads(value: dict[Any, Any]) -> str:
+    """A label of several heads as `Label.text`."""
+    expected = "two heads or more, `{OUTPUT: COLUMN, …}`: outputs of the model, and "
+    expected += "the column that each learns"
+    for output, column in value.items():
+        if not (isinstance(output, str) and re.fullmatch(r"[A-Za-z_][\w-]*", output)):
+            raise reject(received=received(output), expected="the name of an output")
+        if isinstance(column, list):
+            raise reject(
+                f"`{output}` names several columns, and a head learns one",
+                remedy="Give each column an output, or make one of them in "
+                "`preprocessing_fn`.",
+            )
+        if not (isinstance(column, str) and column):
+            raise reject(received=f"{output}: {received(column)}", expected=expected)
+    if len(value) < 2:
+        remedy = "For a model with one output, write its column alone."
+        raise reject(received=received(value), expected=expected, remedy=remedy)
+    return Label.of(value).text
+
+
 Text = Annotated[str, Allowed("text"), AfterValidator(_not_empty)]
 LabelText = Annotated[
     str,
     BeforeValidator(_label),
-    Allowed("a column, or a list of columns"),
+    Allowed("a column, a list of columns, or a mapping of outputs to columns"),
     AfterValidator(_not_empty),
-    Field(json_schema_extra={"type": ["string", "array"]}),
+    Field(json_schema_extra={"type": ["string", "array", "object"]}),
 ]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 Spellings = Annotated[

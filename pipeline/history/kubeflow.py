@@ -27,7 +27,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError, first_line
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS, bare
 from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.root import RUN_CONTEXT
 
@@ -228,7 +228,7 @@ def restored(artifact: mlmd.Artifact) -> mlmd.Artifact:
     _reduce(artifact)
     for name, value in artifact.custom_properties.items():
         # A metric may be 1.0, and stays a float.
-        is_metric = artifact.type == "ModelEvaluation" and name in METRICS
+        is_metric = artifact.type == "ModelEvaluation" and bare(name) in METRICS
         if value.WhichOneof("value") == "double_value" and not is_metric:
             _put_number(value, value.double_value)
     return artifact

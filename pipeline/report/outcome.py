@@ -7,7 +7,7 @@ from typing import Any
 
 from strategos.components import node_ids
 from strategos.components.evaluation import summary as verdicts
-from strategos.components.evaluation.metrics import METRICS, badness
+from strategos.components.evaluation.metrics import METRICS, badness, bare
 from strategos.components.wording import counted, duration
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.report import charts
@@ -88,14 +88,10 @@ def metrics(run: Run) -> Section | None:
         table = Table("Metrics", columns, rows)
         return Section("metrics", "Metrics", [table]) if rows else None
     blocks: list[Block] = [_metrics(run.summary)]
-    if trivial := run.summary.get("trivial"):
-        answer = f"{trivial['answer']:.4g}"
-        what = "the most frequent class" if _is_multi(run.summary) else "the mean label"
-        text = f"The trivial model answers {answer}, {what}, for all rows."
-        if run.summary["task"] == "multi_label":
-            what = f"the share of each class, {answer} on average"
-            text = f"The trivial model answers {what}, for all rows."
-        blocks.append(Paragraph(text))
+    if answers := verdicts.trivial_answers(run.summary):
+        several = len(answers) > 1
+        what = "; ".join(_trivial(*answer, several) for answer in answers)
+        blocks.append(Paragraph(f"The trivial model answers {what}, for all rows."))
     if run.summary.get("incomparable"):
         text = f"No comparison with production: {run.summary['incomparable']}"
         blocks.append(Paragraph(Raw(text, "message"), "warn"))
@@ -104,8 +100,12 @@ def metrics(run: Run) -> Section | None:
     return Section("metrics", "Metrics and bounds", blocks)
 
 
-def _is_multi(summary: Mapping[str, Any]) -> bool:
-    return bool(summary["task"] == "multi_class")
+def _trivial(task: str, label: str, answer: float, several: bool) -> str:
+    of = f" of `{label}`" if several else ""
+    if task == "multi_label":
+        return f"the share of each class{of}, {answer:.4g} on average"
+    what = "the most frequent class" if task == "multi_class" else "the mean label"
+    return f"{answer:.4g}, {what}{of}"
 
 
 def _metrics(summary: Mapping[str, Any]) -> Table:
@@ -202,7 +202,7 @@ def slices(run: Run) -> Section | None:
 
 
 def _has_worse(name: str) -> bool:
-    definition = METRICS.get(name)
+    definition = METRICS.get(bare(name))
     return bool(definition and (definition.direction or definition.target is not None))
 
 

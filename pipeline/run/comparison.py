@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import ExitCode
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS, bare
 from strategos.pipeline.run.orchestration import Result
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def better(done: Mapping[str, Run], metric: str) -> str:
     """
 
     def rank(name: str) -> tuple[bool, float]:
-        badness = METRICS[metric].badness(_value(done[name], metric))
+        badness = METRICS[bare(metric)].badness(_value(done[name], metric))
         return not done[name].blessed, math.inf if math.isnan(badness) else badness
 
     return min(done, key=rank)

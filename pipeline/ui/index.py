@@ -19,7 +19,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.metrics import METRICS, bare
 from strategos.pipeline.history.contexts import named, running, started
 from strategos.pipeline.history.store import Store, properties
 from strategos.pipeline.root import RUN_CONTEXT, recent
@@ -213,7 +213,8 @@ def ranked(listed: Sequence[Evaluation], metric: str) -> list[Evaluation]:
       metric: A metric's name. If it is not installed here, larger values come first.
     """
     having = [each for each in listed if metric in each.metrics]
-    worse = METRICS[metric].badness if metric in METRICS else float.__neg__
+    known = bare(metric)
+    worse = METRICS[known].badness if known in METRICS else float.__neg__
     return sorted(having, key=lambda each: worse(each.metrics[metric]))
 
 

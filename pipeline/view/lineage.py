@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from strategos.components import node_ids
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.metrics import measured
 from strategos.components.files import filesystems
 from strategos.components.wording import cut, duration
 from strategos.pipeline.history import models
@@ -154,10 +154,8 @@ def _baseline_model(facts: _Facts) -> Iterator[tuple[str, Any]]:
 
 
 def _evaluator(facts: _Facts) -> Iterator[tuple[str, Any]]:
-    measured = [
-        f"{name} {terminal.number(facts[name])}" for name in METRICS if name in facts
-    ]
-    yield "metrics", ", ".join(measured)
+    found = [f"{name} {terminal.number(facts[name])}" for name in measured(facts)]
+    yield "metrics", ", ".join(found)
     yield "examples", f"{facts['examples']:,}" if "examples" in facts else ""
     yield from _verdict(facts)
 

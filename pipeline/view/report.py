@@ -15,7 +15,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
-from strategos.components.evaluation.metrics import METRICS, TRIVIAL
+from strategos.components.evaluation.metrics import METRICS, TRIVIAL, bare
 from strategos.components.files import filesystems
 from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import results, terminal
@@ -301,13 +301,15 @@ def _warnings(run: Run) -> Iterator[tuple[str, Text | str]]:
 
 def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
     """Yields the meaning of the column `trivial`, e.g. the mean of the label."""
-    if trivial := summary.get("trivial"):
-        answer, label = f"{trivial['answer']:.4g}", summary["label"]
-        kind = TRIVIAL.get(summary["task"], "the mean of")
-        what = f"{kind} `{label}`, {answer},"
-        if summary["task"] == "multi_label":
-            what = f"{kind} `{label}` ({answer} on average)"
-        yield "trivial", f"predicts {what} for all rows"
+    parts = []
+    for task, label, answer in verdicts.trivial_answers(summary):
+        kind = TRIVIAL.get(task, "the mean of")
+        what = f"{kind} `{label}`, {answer:.4g},"
+        if task == "multi_label":
+            what = f"{kind} `{label}` ({answer:.4g} on average)"
+        parts.append(what)
+    if parts:
+        yield "trivial", f"predicts {' '.join(parts)} for all rows"
 
 
 def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
@@ -360,7 +362,7 @@ def history_metrics(runs: Sequence[Run]) -> list[str]:
     counts = Counter(name for run in runs for name in run.metrics)
     # ML Metadata returns properties in no order; the table of metrics has one.
     rank = {name: place for place, name in enumerate(METRICS)}
-    return sorted(counts, key=lambda name: (-counts[name], rank.get(name, 99)))
+    return sorted(counts, key=lambda name: (-counts[name], rank.get(bare(name), 99)))
 
 
 def remark(run: Run) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -55,6 +55,7 @@ class Model:
       from_logits: Whether the model predicts logits, as recorded by the Trainer; None
         if unknown.
       classes: Names of the classes, as recorded by the Trainer; [] if unknown.
+      heads: What the Trainer has recorded of each head, by output; {} for one head.
 
     Raises:
       UserError: The SavedModel cannot be loaded.
@@ -71,20 +72,43 @@ class Model:
         described = _description(folder)
         self.from_logits: bool | None = described.get("from_logits")
         self.classes: list[str] = described.get("classes") or []
+        self.heads: dict[str, Any] = described.get("heads") or {}
 
-    def predict(self, examples: tf.Tensor) -> np.ndarray:
+    def predict(self, examples: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """Predicts on serialized examples.
 
         Args:
           examples: string [batch].
 
         Returns:
+          Tensors `[batch, …]` by output.
+
+        Raises:
+          UserError: The model fails.
+        """
+        return self._call(SERVE, examples)
+
+    def answer(self, outputs: Mapping[str, tf.Tensor], head: str = "") -> np.ndarray:
+        """The output to compare with the label.
+
+        Args:
+          outputs: From `predict`.
+          head: Name of the output; "" for a model with one head.
+
+        Returns:
           float64 [batch, k].
 
         Raises:
-          UserError: The model fails, or has several outputs.
+          UserError: The model has no such output, or several and none is named.
         """
-        outputs = self._call(SERVE, examples)
+        if head and head not in outputs:
+            raise self.error(
+                f"answers with {', '.join(sorted(outputs))}; the evaluator needs the "
+                f"output `{head}` that `label` names."
+            )
+        if head:
+            values = np.asarray(outputs[head], np.float64)
+            return values.reshape(len(values), -1)
         if OUTPUT not in outputs and len(outputs) > 1:
             raise self.error(
                 f"answers with {', '.join(sorted(outputs))}; the evaluator needs one "
@@ -93,6 +117,17 @@ class Model:
         answer = outputs.get(OUTPUT, next(iter(outputs.values())))
         values = np.asarray(answer, np.float64)
         return values.reshape(len(values), -1)
+
+    def takes_logits(self, head: str = "") -> bool | None:
+        """`from_logits` of a head.
+
+        Args:
+          head: Name of the output; "" for a model with one head.
+        """
+        if not head:
+            return self.from_logits
+        recorded: bool | None = self.heads.get(head, {}).get("from_logits")
+        return recorded
 
     def transformed(
         self, examples: tf.Tensor, feature: str, key: str = "label"
@@ -220,7 +255,7 @@ class Unusable(Model):
 
     def __init__(self, error: UserError):
         self._error = error
-        self.classes = []
+        self.classes, self.heads = [], {}
 
     def predict(self, examples: tf.Tensor) -> NoReturn:
         """Raises the error."""

@@ -6,17 +6,21 @@ candidate. TensorFlow and numpy only.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.evaluation.classes.entries import SliceMembership, all_names
+from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.inputs.models import Model
+from strategos.components.evaluation.metrics import metric_names, sliced_features
 from strategos.components.evaluation.scored import Learned
 from strategos.components.records import read
 from strategos.components.targets.label import Label
@@ -42,6 +46,9 @@ class Question:
       types: Dtype by raw feature, of `slices`, and of the label and the weight if they
         are raw: others are read after the candidate's own preprocessing.
       weight: The feature that weights the rows; "" for none.
+      head: The model's output that is compared; "" for a model with one head.
+      heads: The question for each head of a model with several; then nothing but the
+        weight is read for this one.
       from_logits: Whether predictions are logits (`evaluator.from_logits`) of which
         probabilities are made; None: as recorded in each model.
     """
@@ -53,6 +60,38 @@ class Question:
     types: Mapping[str, tf.DType]
     from_logits: bool | None = None
     weight: str = ""
+    head: str = ""
+    heads: Mapping[str, Question] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        evaluator: Mapping[str, Any],
+        label: str,
+        weight: str,
+        types: Mapping[str, tf.DType],
+    ) -> Question:
+        """The question of an evaluator section.
+
+        Args:
+          evaluator: The section: task, metrics, slices, bounds, from_logits.
+          label: The label, as `Label.text`.
+          weight: The feature that weights the rows; "" for none.
+          types: Dtype by raw feature that is read.
+        """
+        sections, labels = naming.sections(evaluator), Label.of(label).heads
+        if sections:
+            asked = {
+                head: dataclasses.replace(
+                    cls.of(section, labels[head].text, weight, types), head=head
+                )
+                for head, section in sections.items()
+            }
+            return cls("", (), label, (), types, None, weight, heads=asked)
+        names, slices = metric_names(evaluator), sliced_features(evaluator)
+        logits = evaluator.get("from_logits")
+        given = evaluator["task"], tuple(names), label, tuple(slices)
+        return cls(*given, types, logits, weight)
 
     @property
     def target(self) -> Label:

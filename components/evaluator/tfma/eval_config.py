@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import (
     CLASS,
     METRICS,
@@ -20,6 +21,7 @@ from strategos.components.evaluation.metrics import (
 )
 from strategos.components.evaluator.tfma.messages import config_pb2
 from strategos.components.exported import OUTPUT, SERVE, TRANSFORM
+from strategos.components.targets.label import Label
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 """Names of models, as `tfma.CANDIDATE_KEY` and `tfma.BASELINE_KEY`."""
@@ -32,18 +34,22 @@ def build(
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.
-      label: Name of the label's feature.
+      label: The label, as `Label.text`.
       is_made: Whether the model's own preprocessing makes the label or the weight, such
         as a class number of a string.
       weight: Name of the feature that weights the rows; "" for none.
     """
     config = config_pb2.EvalConfig()
+    sections = naming.sections(evaluator)
+    columns = {head: own.text for head, own in Label.of(label).heads.items()}
     for name in (CANDIDATE, BASELINE):
         config.model_specs.add(
             name=name,
             signature_name=SERVE,
-            prediction_key=OUTPUT,
-            label_key=label,
+            prediction_key="" if columns else OUTPUT,
+            prediction_keys={head: head for head in columns},
+            label_key="" if columns else label,
+            label_keys=columns,
             example_weight_key=weight,
             is_baseline=name == BASELINE,
             preprocessing_function_names=[TRANSFORM] if is_made else [],
@@ -54,9 +60,12 @@ def build(
         config.slicing_specs.add(feature_keys=[feature])
     spec = config.metrics_specs.add()
     spec.metrics.add(class_name="ExampleCount")
-    bounds = evaluator.get("bounds") or {}
-    for name in metric_names(evaluator):
-        _add_metric(spec, name, evaluator["task"], bounds.get(name) or {})
+    for head, section in sections.items() or [("", evaluator)]:
+        if head:
+            spec = config.metrics_specs.add(output_names=[head])
+        bounds = section.get("bounds") or {}
+        for name in metric_names(section):
+            _add_metric(spec, name, section["task"], bounds.get(name) or {})
     config.options.include_default_metrics.value = False
     return config
 
@@ -73,7 +82,7 @@ def effective(
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.
-      label: Name of the label's feature.
+      label: The label, as `Label.text`.
       is_made: As for `build`.
       weight: As for `build`.
       has_baseline: Whether a model is compared with; else bounds on changes are left

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf import json_format
 
-from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.metrics import METRICS, SliceMetrics, bare
 from strategos.components.evaluation.summary import BoundCheck
 from strategos.components.evaluator.tfma.messages import (
     VERSION,
@@ -77,7 +78,6 @@ def _rows(
     metrics in the same order: TFMA's own function takes four times as long.
     """
     row, names = metrics_for_slice_pb2.MetricsForSlice(), _names(config)
-    is_weighted = _is_weighted(config)
     keys: list[tuple[str, str, bool]] = []
     for piece in slices:
         metrics = _metrics(piece, *names)
@@ -85,7 +85,7 @@ def _rows(
             keys = list(metrics)
             del row.metric_keys_and_values[:]
             for name, model, is_diff in keys:
-                key = _metric_key(name, model, is_weighted, is_diff=is_diff)
+                key = _metric_key(name, model, config, is_diff=is_diff)
                 row.metric_keys_and_values.add(key=key)
         row.slice_key.CopyFrom(_slice_key(piece))
         for entry, value in zip(
@@ -96,11 +96,18 @@ def _rows(
 
 
 def _metric_key(
-    name: str, model: str, is_weighted: bool, *, is_diff: bool = False
+    name: str, model: str, config: config_pb2.EvalConfig, *, is_diff: bool = False
 ) -> metrics_for_slice_pb2.MetricKey:
     """As `tfma.metrics.MetricKey.to_proto`."""
-    key = metrics_for_slice_pb2.MetricKey(name=name, model_name=model, is_diff=is_diff)
-    key.example_weighted.value = is_weighted
+    outputs = {each for spec in config.metrics_specs for each in spec.output_names}
+    head, metric = naming.split(name)
+    key = metrics_for_slice_pb2.MetricKey(
+        name=metric if head in outputs else name,
+        model_name=model,
+        output_name=head if head in outputs else "",
+        is_diff=is_diff,
+    )
+    key.example_weighted.value = any(x.example_weight_key for x in config.model_specs)
     return key
 
 
@@ -135,10 +142,6 @@ def _metrics(
     return result
 
 
-def _is_weighted(config: config_pb2.EvalConfig) -> bool:
-    return any(spec.example_weight_key for spec in config.model_specs)
-
-
 def _names(config: config_pb2.EvalConfig) -> tuple[str, str | None]:
     candidate = next(spec.name for spec in config.model_specs if not spec.is_baseline)
     baseline = [spec.name for spec in config.model_specs if spec.is_baseline]
@@ -164,7 +167,7 @@ def _validation(
             entry = result.metric_validations_per_slice.add()
             entry.slice_key.CopyFrom(_slice_key(piece))
             for check in failed:
-                _add_failure(entry, check, piece, candidate, _is_weighted(config))
+                _add_failure(entry, check, piece, candidate, config)
     for check in checks:
         if check.feature and not check.examples and not check.ok:
             result.missing_slices.add(feature_keys=[check.feature])
@@ -172,7 +175,11 @@ def _validation(
 
 
 def _add_failure(
-    entry: Any, check: BoundCheck, piece: SliceMetrics, model: str, is_weighted: bool
+    entry: Any,
+    check: BoundCheck,
+    piece: SliceMetrics,
+    model: str,
+    config: config_pb2.EvalConfig,
 ) -> None:
     failure = entry.failures.add(message=check.note or "")
     value = failure.metric_threshold.value_threshold
@@ -180,7 +187,7 @@ def _add_failure(
     received = piece.metrics[check.metric]
     bound, required = check.bound, check.required
     if bound == "better_than":  # TFMA has no such threshold
-        higher = METRICS[check.metric].direction == "higher"
+        higher = METRICS[bare(check.metric)].direction == "higher"
         bound = "at_least" if higher else "at_most"
     if required is None:  # undefined
         required = float("nan")
@@ -196,6 +203,6 @@ def _add_failure(
         received = float("nan") if check.received is None else sign * check.received
     is_diff = bound in ("may_drop", "may_rise")
     failure.metric_key.CopyFrom(
-        _metric_key(check.metric, model, is_weighted, is_diff=is_diff)
+        _metric_key(check.metric, model, config, is_diff=is_diff)
     )
     failure.metric_value.double_value.value = received

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,16 +62,18 @@ class Output:
         return array
 
 
-def of_signature(outputs: Any, classes: Sequence[str], model: str) -> list[Output]:
+def of_signature(
+    outputs: Any, named: Mapping[str, Sequence[str]], model: str
+) -> list[Output]:
     """The outputs of a signature, in order of their names.
 
-    The values of the output `predictions` are named by the classes, if they are known:
+    The values of an output are named by its classes, if they are known:
     those beyond the classes are out-of-vocabulary buckets, named by their index. More
     than a thousand classes, or equal names, leave a list.
 
     Args:
       outputs: TensorSpec by name.
-      classes: Names of the classes.
+      named: Names of the classes by output.
       model: The model, for messages.
 
     Raises:
@@ -90,8 +92,9 @@ def of_signature(outputs: Any, classes: Sequence[str], model: str) -> list[Outpu
         shape = tuple(spec.shape[1:])
         shape = shape[1:] if shape[:1] == (1,) else shape
         output = Output(name, _value(spec.dtype), shape)
-        if name == exported.OUTPUT and len(shape) == 1 and shape[0]:
-            output = dataclasses.replace(output, classes=_named(classes, shape[0]))
+        if name in named and len(shape) == 1 and shape[0]:
+            classes = _named(named[name], shape[0])
+            output = dataclasses.replace(output, classes=classes)
         found.append(output)
     return found
 

@@ -113,7 +113,7 @@ class _Prediction:
 
         request, folder = self._request, self._request["model"]
         loaded = model.Model(Path(folder))
-        found = outputs.of_signature(loaded.outputs, self._columns.classes, folder)
+        found = outputs.of_signature(loaded.outputs, self._columns.named, folder)
         work = PredictShard(
             model=sent,
             columns=self._columns,
@@ -156,6 +156,7 @@ class _Prediction:
                 "rejected": done.rejected.rows,
                 "columns": [{"name": x.name, "type": str(x.type)} for x in fields],
                 "classes": list(self._columns.classes),
+                **({"heads": dict(heads)} if (heads := self._columns.heads) else {}),
                 "files": [{"rows": rows} for rows in done.files],
             },
         )

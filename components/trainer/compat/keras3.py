@@ -14,8 +14,9 @@ import functools
 import importlib
 import inspect
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +29,8 @@ STRATEGIES = (
     "parameter_server",
 )
 """Strategies under which a Keras 3 model trains."""
+
+_STEP = threading.local()  # replicas are threads; their rows, and share of a step's
 
 
 def package_of(model: Any) -> Any:
@@ -280,12 +283,46 @@ def compile_as(model: Any, settings: Settings) -> None:
     @functools.wraps(compute_loss)
     def of_rows(*args: Any, **kwargs: Any) -> tf.Tensor:
         """0 for a replica without a row: Keras's mean over none is NaN."""
-        loss = compute_loss(*args, **kwargs)
-        labels = signature.bind(*args, **kwargs).arguments["y"]
-        empty = tf.equal(tf.size(tf.nest.flatten(labels)[0]), 0)
+        labels = tf.nest.flatten(signature.bind(*args, **kwargs).arguments["y"])
+        with _counted_by_rows(model, labels):
+            loss = compute_loss(*args, **kwargs)
+        empty = tf.equal(tf.size(labels[0]), 0)
         return tf.where(empty, tf.zeros_like(loss), loss)
 
     model.compute_loss = of_rows
+
+
+@contextlib.contextmanager
+def _counted_by_rows(model: Any, labels: list[tf.Tensor]) -> Iterator[None]:
+    """Lets the loss of each output count by a replica's share of the rows of a step.
+
+    Keras counts it once for each replica, also for one without a row.
+    """
+    replica = tf.distribute.get_replica_context()
+    several = len(labels) > 1 and replica and replica.num_replicas_in_sync > 1
+    if not several:
+        yield
+        return
+    rows = tf.cast(tf.shape(labels[0])[0], tf.float32)
+    whole = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
+    for tracker in getattr(model._compile_loss, "metrics", ()):
+        if "update_state" not in vars(tracker):
+            tracker.update_state = _by_share(tracker.update_state)
+    _STEP.rows, _STEP.share = rows, tf.math.divide_no_nan(rows, whole)
+    try:
+        yield
+    finally:
+        _STEP.rows = _STEP.share = None
+
+
+def _by_share(update: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(value: tf.Tensor, sample_weight: Any = None) -> Any:
+        if (rows := getattr(_STEP, "rows", None)) is None:
+            return update(value, sample_weight=sample_weight)
+        value = tf.where(rows > 0, value, tf.zeros_like(value))
+        return update(value, sample_weight=_STEP.share)
+
+    return counted
 
 
 def gradients(model: Any, batch: tuple[Any, ...], weight: tf.Tensor) -> list[Any]:
@@ -323,7 +360,8 @@ def gradients_alone(
         # Keras has divided the loss by the replicas.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         mean = loss * tf.cast(replicas, loss.dtype)
-        model._loss_tracker.update_state(mean, sample_weight=tf.shape(labels)[0])
+        rows = tf.shape(tf.nest.flatten(labels)[0])[0]
+        model._loss_tracker.update_state(mean, sample_weight=rows)
         return model.compute_metrics(**given, y_pred=outputs)
 
     return found, measure

@@ -108,7 +108,8 @@ class Split:
     ) -> tf.data.Dataset:
         """One pass in the order of the files, as batches of (features, label).
 
-        Of weighted rows a batch is (features, label, weight).
+        Of several heads, the label is a dict of output to tensor. Of weighted rows a
+        batch is (features, label, weight).
 
         Args:
           batch_size: Rows of a global batch; the last one may be smaller.
@@ -221,7 +222,7 @@ class Split:
         fetched = whole.flat_map(lambda *kept: self._fetched(keys, kept))
         return parsing.ready(fetched)
 
-    def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
+    def sample(self, rows: int) -> tuple[Columns, Any]:
         """The first `rows` examples as one batch of (features, label)."""
         if self.columns is None:
             features, label, *_ = next(iter(self.ordered(rows)))
@@ -248,7 +249,7 @@ class Split:
             features, *_ = self._batch(parse(read_records.ends(self.files, rows)))
         return features
 
-    def labels(self) -> tf.Tensor | None:
+    def labels(self) -> Any:
         """The labels of all examples if they are kept in memory, else None."""
         if self.columns is None:
             return None

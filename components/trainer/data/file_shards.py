@@ -49,7 +49,7 @@ class FileShare:
         """How much each row counts."""
         return self.split.weights
 
-    def labels(self) -> tf.Tensor | None:
+    def labels(self) -> Any:
         """The labels of this pipeline's examples if they are in memory, else None."""
         return self.split.labels()
 
@@ -94,7 +94,7 @@ class FileShare:
             **order,
         )
 
-    def sample(self, rows: int) -> tuple[Columns, tf.Tensor]:
+    def sample(self, rows: int) -> tuple[Columns, Any]:
         """The first `rows` examples of this pipeline, as (features, label)."""
         return self.split.sample(rows)
 

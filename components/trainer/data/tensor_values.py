@@ -94,7 +94,8 @@ def not_finite(batches: Iterable[Any], steps: range, label: str) -> str:
       infinite (rows 4 and 7 of the batch)."; without such a value it says so.
     """
     for step, (features, labels, *weights) in zip(steps, batches, strict=False):
-        named = [*sorted(features.items()), (label, labels)]
+        of_heads = labels.items() if isinstance(labels, dict) else [(label, labels)]
+        named = [*sorted(features.items()), *of_heads]
         named += [("weight", each) for each in weights]
         summaries = [summary(f"`{name}`", x) for name, x in named]
         if found := [_counted(each) for each in summaries if each.not_finite]:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import inspect
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
-from strategos.components.wording import listed, quoted
+from strategos.components.wording import did_you_mean, listed, quoted
 
 _WATCHED = ("trainable", "rate")
 """Attributes of a layer that a traced step treats as constants; `rate` is dropout's."""
@@ -96,6 +97,62 @@ def judged_outputs(
             f"with the one label `{label}`",
         )
     return {i: x for i, x in enumerate(tensors) if names[i] in own}
+
+
+def head_outputs(
+    model: tf.keras.Model, output: Any, where: str, label: Label
+) -> Iterator[tuple[int, str, Any]]:
+    """The place among all outputs, the name and the loss of each head of the label.
+
+    Args:
+      model: A compiled model.
+      output: The model's output: tensors `[rows, …]`, flat or nested.
+      where: Name of the function that made the model, for messages.
+      label: The label, of several heads.
+
+    Raises:
+      UserError: The model lacks an output that the label names, an output that has a
+        loss is not named, or a head has no loss.
+    """
+    if keras3.is_model(model) and not isinstance(output, Mapping):
+        pairs = ", ".join(f'"{name}": …' for name in label.outputs)
+        raise UserError(
+            f"{where}: `label` names outputs, and Keras 3 takes labels by name only if "
+            "the model returns its outputs by name",
+            remedy=f"Return a dict: `keras.Model(inputs, {{{pairs}}})`.",
+        )
+    names = _output_names(model, output)
+    compiled_losses = _by_output(model.loss, names)
+    own_step = keras3.is_overridden(model, "train_step")
+    for name in label.outputs:
+        if name not in names:
+            raise UserError(
+                f"{where}: the model has no output `{name}`",
+                key="label",
+                expected=f"heads of the outputs {_listed(names)}",
+                remedy=did_you_mean(
+                    name,
+                    names,
+                    "Name the output in the model: by the key of a dict of outputs, or "
+                    "by the name of its last layer.",
+                ),
+            )
+        if compiled_losses[name] is None and not own_step:
+            raise UserError(
+                f"{where}: the output `{name}` has no loss, so it would not learn "
+                f"`{label.heads[name].name}`",
+                remedy=f'Give it one: `compile(loss={{"{name}": …}})`.',
+            )
+        yield names.index(name), name, compiled_losses[name]
+    others = [name for name in names if compiled_losses[name] is not None]
+    others = [name for name in others if name not in label.outputs]
+    if others and not own_step:
+        raise UserError(
+            f"{where}: the output `{others[0]}` has a loss, but `label` does not say "
+            "what it learns",
+            key="label",
+            remedy=f"Add a head, `{others[0]}: COLUMN`, or leave out the loss.",
+        )
 
 
 class Unchanged(TensorCallback):
@@ -186,6 +243,20 @@ def by_output(model: tf.keras.Model, output: Any) -> dict[str, tuple[Any, Any]]:
     losses = _by_output(model.loss, names)
     pairs = zip(names, tensors, strict=True)
     return {name: (losses.get(name), tensor) for name, tensor in pairs}
+
+
+def losses(model: tf.keras.Model, outputs: Sequence[str]) -> dict[str, Any]:
+    """The loss of each output as `compile` got it; None where it is not known.
+
+    Args:
+      model: A compiled model.
+      outputs: Names of the outputs.
+    """
+    names, loss = list(getattr(model, "output_names", None) or ()), model.loss
+    if not {*outputs} <= {*names}:  # a dict of outputs of layers with other names
+        names = [] if isinstance(loss, (list, tuple)) else [*outputs]
+    found = _by_output(loss, names)
+    return {name: found.get(name) for name in outputs}
 
 
 def _output_names(model: tf.keras.Model, output: Any) -> list[str]:

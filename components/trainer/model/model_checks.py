@@ -1,8 +1,4 @@
-"""Checks that the user's model fits its data and its loss; errors have a remedy.
-
-TensorFlow trains many wrong combinations without an error: logits under a loss that
-expects probabilities, one output unit broadcast over a one-hot label.
-"""
+"""Checks that the user's model fits its data and its losses; errors have a remedy."""
 
 from __future__ import annotations
 
@@ -11,20 +7,16 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import compiled, keras3, tracing
 from strategos.components.trainer.model import dropout, effects
-from strategos.components.trainer.model.known_losses import Loss, known_loss
-from strategos.components.trainer.model.labels.label_checks import LabelChecker
+from strategos.components.trainer.model.labels.head_checks import HeadChecker
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.user_code.user_errors import explain
 from strategos.components.wording import listed
-
-_PROBABILITY_ACTIVATIONS = ("sigmoid", "softmax", "hard_sigmoid")
 
 
 class ModelChecker:
@@ -47,10 +39,13 @@ class ModelChecker:
         strategy: str = "one_device",
         unseen: Callable[[], str] = str,
     ):
-        self._labels = LabelChecker(where, label, unseen)
+        labels = label.heads or {"": label}
+        self._heads = {
+            name: HeadChecker(where, own, unseen, name) for name, own in labels.items()
+        }
         self._where = where
         self._folder = folder
-        self._label = label.name
+        self._label = label
         self._strategy = strategy
         self._outputs: Any = None  # of the model outside of any strategy
 
@@ -178,10 +173,10 @@ class ModelChecker:
         model: tf.keras.Model,
         features: Any,
         output: Any,
-        labels: tf.Tensor,
+        labels: Any,
         *,
         complete: bool,
-        evaluated: tf.Tensor | None = None,
+        evaluated: Any = None,
         is_weighted: bool = False,
     ) -> None:
         """Rejects an output that the model's loss cannot take.
@@ -193,8 +188,8 @@ class ModelChecker:
           model: The compiled model.
           features: A sample batch of features.
           output: The result of `outputs` for these features.
-          labels: All available labels, `[rows, k]`; the first ones belong to the
-            sample.
+          labels: All available labels, `[rows, k]`, of several heads by output; the
+            first ones belong to the sample.
           complete: Whether `labels` are the labels of all training examples.
           evaluated: The labels of the evaluation split; None if unknown.
           is_weighted: Whether training rows have weights.
@@ -203,23 +198,39 @@ class ModelChecker:
           UserError: The loss, a metric or the labels do not fit, or a setting of the
             model would have no effect.
         """
-        self._labels.check_kind(labels)
+        heads = self._heads
+        for name, head in heads.items():
+            head.check_kind(labels[name] if name else labels)
         effects.check_compiled(model, self._where, is_weighted=is_weighted)
-        judged = effects.judged_outputs(model, output, self._where, self._label)
-        loss = known_loss(model.loss)
-        for place, tensor in judged.items():
-            if not (loss and isinstance(tensor, tf.Tensor)):
-                continue
-            self._check_loss(loss, _last_activation(model, place), tensor, labels)
-            if evaluated is not None:
-                self._labels.check(loss, tensor.shape[-1], evaluated, "evaluation")
-            if complete:
-                self._labels.check_varies(loss, labels)
+        for place, name, loss in self._judged(model, output):
+            heads[name].check(
+                loss,
+                _last_activation(model, place),
+                tf.nest.flatten(output)[place],
+                labels[name] if name else labels,
+                complete=complete,
+                evaluated=evaluated[name] if name and evaluated else evaluated,
+            )
         if not keras3.is_overridden(model, "train_step"):
-            first = labels[: tf.nest.flatten(output)[0].shape[0]]
-            weights = [tf.ones(len(first))] if is_weighted else []
+            rows = tf.nest.flatten(output)[0].shape[0]
+            first = tf.nest.map_structure(lambda each: each[:rows], labels)
+            weights = [tf.ones(rows)] if is_weighted else []
             batch = keras3.taken(model, features), first, *weights
             self._measure(model, batch)
+
+    def _judged(
+        self, model: tf.keras.Model, output: Any
+    ) -> Iterator[tuple[int, str, Any]]:
+        """The place, the head ("" for a label without heads) and the loss of outputs.
+
+        Of the outputs that are compared with a label.
+        """
+        if self._label.outputs:
+            yield from effects.head_outputs(model, output, self._where, self._label)
+            return
+        judged = effects.judged_outputs(model, output, self._where, self._label.name)
+        for place in judged:
+            yield place, "", model.loss
 
     def _measure(self, model: tf.keras.Model, batch: tuple[Any, ...]) -> None:
         """Traces loss and metrics; rejects a metric that returns several values."""
@@ -270,63 +281,6 @@ class ModelChecker:
                 "numbers of it in `preprocessing_fn`."
             )
 
-    def _check_loss(
-        self,
-        loss: Loss,
-        activation: str | None,
-        output: tf.Tensor,
-        labels: tf.Tensor,
-    ) -> None:
-        if output.shape.rank == 1:  # Keras treats this as one unit
-            output = output[:, tf.newaxis]
-        self._check_shapes(loss, output.shape, labels)
-        self._labels.check(loss, output.shape[-1], labels, "training")
-        self._check_probabilities(loss, activation, output.numpy())
-
-    def _check_shapes(
-        self, loss: Loss, output: tf.TensorShape, labels: tf.Tensor
-    ) -> None:
-        units, width = output[-1], labels.shape[-1]
-        if loss.name == "sparse_categorical_crossentropy":
-            if width != 1:
-                raise self._refusal(
-                    "has a SparseCategoricalCrossentropy, but the label "
-                    f"`{self._label}` has {width} values per row (one-hot). "
-                    "Use CategoricalCrossentropy."
-                )
-        elif units != width:
-            raise self._refusal(
-                f"has {units} output unit(s), but the label `{self._label}` has "
-                f"{width} value(s) per row; {loss.name} compares them one by one. "
-                + _shape_remedy(loss, units, width)
-            )
-        elif loss.name == "categorical_crossentropy" and units == 1:
-            raise self._refusal(
-                "has one output unit under categorical_crossentropy: its loss is "
-                "always 0. Use BinaryCrossentropy with a sigmoid, or a unit per class."
-            )
-
-    def _check_probabilities(
-        self, loss: Loss, activation: str | None, output: np.ndarray
-    ) -> None:
-        if not loss.name.endswith("crossentropy"):
-            return
-        sums_to_one = output.shape[-1] > 1 and np.allclose(output.sum(-1), 1, atol=1e-4)
-        outside = bool(np.any((output < 0) | (output > 1)))
-        if loss.from_logits and (activation in _PROBABILITY_ACTIVATIONS or sums_to_one):
-            raise self._refusal(
-                f"gives probabilities ({activation or 'each row sums to 1'}), but its "
-                f"loss {loss.name} has from_logits=True. Leave out one of the two."
-            )
-        if not loss.from_logits and (activation == "linear" or outside):
-            raise self._refusal(
-                f"gives logits (last activation: {activation or 'unknown'}; values on "
-                f"the first rows from {output.min():.3g} to {output.max():.3g}), "
-                f"but its loss {loss.name} takes probabilities. "
-                "Pass from_logits=True to the loss, or end the model with "
-                f"{_probability_remedy(loss)}."
-            )
-
     def _refusal(self, what: str) -> UserError:
         return UserError(f"{self._where}: {what}")
 
@@ -359,15 +313,3 @@ def _activation(layer: Any) -> str | None:
 def _shown(shape: tf.TensorShape) -> str:
     sizes = ["batch", *shape.as_list()[1:]]
     return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
-
-
-def _shape_remedy(loss: Loss, units: int, width: int) -> str:
-    if loss.name == "categorical_crossentropy" and width == 1:
-        return "Use SparseCategoricalCrossentropy for labels that are class numbers."
-    if loss.name == "binary_crossentropy" and width == 1:
-        return "End the model with one unit, or use SparseCategoricalCrossentropy."
-    return f"End the model with {width} unit(s)."
-
-
-def _probability_remedy(loss: Loss) -> str:
-    return "a sigmoid" if loss.name == "binary_crossentropy" else "a softmax"

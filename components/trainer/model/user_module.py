@@ -267,7 +267,8 @@ class UserModule:
         fits = not (self.run_fn or keras3.is_overridden(model, "train_step"))
         if training.weights and fits:
             rows = tf.nest.flatten(outputs)[0].shape[0]
-            losses.check_weighted(model, outputs, labels[:rows], self._where)
+            first = tf.nest.map_structure(lambda each: each[:rows], labels)
+            losses.check_weighted(model, outputs, first, self._where)
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an exception into a UserError with the user's file and line.

@@ -91,7 +91,7 @@ def with_class_weights(
     setting = spec.settings.class_weight
     if not setting:
         return read
-    if spec.target.is_several:
+    if spec.target.is_several or spec.target.outputs:
         raise class_weights.several_classes(spec.target.name)
     is_whole = set(read.files) == set(spec.train_files)
     files = spec.train_files, read.spec, spec.label
@@ -210,7 +210,16 @@ def _check_numbers(label: Label, feature_spec: Mapping[str, Any]) -> None:
 
 
 def _label_spec(feature_spec: dict[str, Any], label: Label) -> Any:
-    """Takes the `tf.io` spec of the label out of those of all features."""
+    """Takes the `tf.io` spec of the label out of those of all features.
+
+    Of several heads a spec by output.
+    """
+    if label.outputs:
+        pairs = zip(label.outputs, label.columns, strict=True)
+        found = {output: feature_spec[name] for output, name in pairs}
+        for name in {*label.columns}:
+            del feature_spec[name]
+        return found
     kinds = [feature_spec.pop(name) for name in label.columns]
     if len(kinds) == 1:
         return kinds[0]

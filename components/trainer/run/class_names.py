@@ -13,7 +13,9 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.transformed.graph import TransformGraph
 
 
-def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
+def class_names(
+    graph: TransformGraph, context: TrainingContext, head: str = ""
+) -> list[str]:
     """The label's values for class 0, 1, 2, …, or its columns; empty if unknown.
 
     The names are verified: Transform's graph is applied to each list of values that may
@@ -23,32 +25,29 @@ def class_names(graph: TransformGraph, context: TrainingContext) -> list[str]:
     Args:
       graph: Transform's graph.
       context: The facts of the training.
+      head: The output of a model with several heads; "" for one head.
     """
-    label = context.label
+    label = context.target.heads[head].text if head else context.label
     if context.target.is_several:
         return [*context.target.columns]
+    kind = context.label_spec[head] if head else context.label_spec
     if label not in graph.outputs or graph.raw_features_of([label]) != {label}:
         return []
     spec = graph.raw_spec[label]
-    is_number = context.label_spec.dtype == tf.int64
-    if spec.dtype != tf.string or not (is_number or _is_vector(context)):
+    is_vector = math.prod(kind.shape) > 1  # with a place for each class
+    if spec.dtype != tf.string or not (kind.dtype == tf.int64 or is_vector):
         return []
-    for values in _candidates(context):
+    for values in _candidates(context, label):
         classes = _transformed(values, graph, label)
         if sorted(classes) == list(range(len(values))):
             return [values[place] for place in np.argsort(classes)]
     return []
 
 
-def _is_vector(context: TrainingContext) -> bool:
-    """Whether the label is a vector with a place for each class."""
-    return math.prod(context.label_spec.shape) > 1
-
-
-def _candidates(context: TrainingContext) -> Iterator[list[str]]:
+def _candidates(context: TrainingContext, label: str) -> Iterator[list[str]]:
     domains = {domain.name: domain for domain in context.schema.string_domain}
     for feature in context.schema.feature:
-        if feature.name == context.label:
+        if feature.name == label:
             domain = _domain(feature, domains)
             if domain is not None:
                 yield list(domain.value)

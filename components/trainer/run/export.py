@@ -13,8 +13,8 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 The first two take only the raw features that the model's inputs are computed from.
 In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
 features, the label, the names of its classes, columns that are parsed but unused,
-whether the loss takes logits, and the spellings of a missing number), so that a pushed
-model describes itself.
+whether the loss takes logits, what `heads` predict if there are several, and the
+spellings of a missing number), so that a pushed model describes itself.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from strategos.components import exported
 from strategos.components.errors import UserError
 from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.known_losses import known_loss
@@ -77,7 +79,8 @@ def export(
         archive.add_endpoint(name, function)
     archive.write_out(folder)
     saved_model.rename_inputs(folder, exported.PREDICT, servable.columns)
-    named = class_names.class_names(graph, context)
+    described = _heads(model, graph, context)
+    named = [] if described else class_names.class_names(graph, context)
     needed = graph.raw_columns_of(servable.raw_spec)
     describe(
         folder,
@@ -85,7 +88,8 @@ def export(
         context.label,
         needed,
         classes=named,
-        from_logits=_from_logits(model),
+        from_logits=None if described else _from_logits(getattr(model, "loss", None)),
+        heads=described,
         null_values=null_values,
         reading=reading,
     )
@@ -100,6 +104,7 @@ def describe(
     classes: Sequence[str] = (),
     unused: Iterable[str] = (),
     from_logits: bool | None = None,
+    heads: Mapping[str, Any] = MappingProxyType({}),
     null_values: Sequence[str] = (),
     reading: str = "{}",
 ) -> None:
@@ -114,6 +119,7 @@ def describe(
       unused: Raw columns that the model parses, but computes no prediction from: a
         client may send any value.
       from_logits: Whether the model answers with logits; None if that is not known.
+      heads: The label, `classes` and `from_logits` of each output; {} for one head.
       null_values: Spellings of a missing number in the raw data.
       reading: How the data files were written, see `WorkerSpec`.
     """
@@ -124,14 +130,32 @@ def describe(
         described: dict[str, Any] = {"label": label, "features": sorted(features)}
         described |= {"classes": list(classes), "unused": sorted(unused)}
         described["from_logits"] = from_logits
+        described |= {"heads": dict(heads)} if heads else {}
         described["null_values"] = list(null_values)
         described["reading"] = json.loads(reading)
         file.write(json.dumps(described))
 
 
-def _from_logits(model: tf.keras.Model) -> bool | None:
-    """Whether the compiled loss takes logits; None without a cross entropy of Keras."""
-    loss = known_loss(getattr(model, "loss", None))
+def _heads(
+    model: tf.keras.Model, graph: TransformGraph, context: TrainingContext
+) -> dict[str, Any]:
+    """What `serving.json` says of each head; {} for a model with one head."""
+    if not context.target.outputs:
+        return {}
+    losses = effects.losses(model, context.target.outputs)
+    return {
+        head: {
+            "label": own.text,
+            "classes": class_names.class_names(graph, context, head),
+            "from_logits": _from_logits(losses.get(head)),
+        }
+        for head, own in context.target.heads.items()
+    }
+
+
+def _from_logits(compiled: Any) -> bool | None:
+    """Whether a compiled loss takes logits; None without a cross entropy of Keras."""
+    loss = known_loss(compiled)
     if loss is None or not loss.name.endswith("crossentropy"):
         return None
     return loss.from_logits

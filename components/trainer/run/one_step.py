@@ -80,7 +80,8 @@ def run(spec: WorkerSpec, *, rows: int, step: int, show: Show) -> None:
     batch = tf.nest.map_structure(lambda x: first_rows(x, rows), batch)
     features, label, *weights = batch
     show("features", [summary(name, features[name]) for name in sorted(features)])
-    show("label", [summary(spec.target.name, label)])
+    heads = label.items() if isinstance(label, dict) else [(spec.target.name, label)]
+    show("label", [summary(*head) for head in heads])
     if weights:
         show("weight", [summary(spec.weight or "class_weight", *weights)])
     with code.blamed("the step fails"):

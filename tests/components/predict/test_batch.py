@@ -76,7 +76,7 @@ class Predictor:
     def __init__(self, model: Path):
         columns = Columns.of(model)
         self.outputs = outputs.of_signature(
-            Model(model).outputs, columns.classes, str(model)
+            Model(model).outputs, columns.named, str(model)
         )
         self._columns, self._model = columns, model
 

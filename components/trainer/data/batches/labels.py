@@ -9,7 +9,7 @@ import tensorflow as tf
 from strategos.components.targets.label import Label
 
 
-def taken(columns: dict[str, Any], label: Label) -> tf.Tensor:
+def taken(columns: dict[str, Any], label: Label) -> Any:
     """Takes the label out of the columns of a batch.
 
     Args:
@@ -17,8 +17,15 @@ def taken(columns: dict[str, Any], label: Label) -> tf.Tensor:
       label: The columns; several of them become one tensor, in their order.
 
     Returns:
-      `[rows, k]`; of several columns float32 if not all of them have one dtype.
+      `[rows, k]`; of several columns float32 if not all of them have one dtype. Of
+      several heads a tensor by output.
     """
+    if label.outputs:
+        pairs = zip(label.outputs, label.columns, strict=True)
+        found = {output: columns[name] for output, name in pairs}
+        for name in {*label.columns}:
+            del columns[name]
+        return found
     parts = [columns.pop(name) for name in label.columns]
     if len(parts) == 1:
         return parts[0]

@@ -29,16 +29,16 @@ class Weights:
         """Whether rows have weights."""
         return bool(self.feature or self.factors)
 
-    def batch(self, features: dict[str, Any], label: tf.Tensor) -> Batch:
+    def batch(self, features: dict[str, Any], label: Any) -> Batch:
         """A batch as a model gets it: the weight is none of its features.
 
         Args:
           features: Tensors by name, the weight among them.
-          label: `[rows, k]`.
+          label: `[rows, k]`; of several heads by output.
         """
         if not self:
             return features, label
-        weight = tf.ones(tf.shape(label)[:1])
+        weight = tf.ones(tf.shape(tf.nest.flatten(label)[0])[:1])
         if self.feature:
             weight = tf.reshape(tf.cast(features.pop(self.feature), tf.float32), [-1])
         if self.factors:

@@ -22,10 +22,13 @@ class LabelChecker:
       label: The label.
       unseen: Returns a label of the evaluation split that training lacks, with its
         place; "" if none is known.
+      subject: Beginning of sentences about the output, with a space; "" for one head.
     """
 
-    def __init__(self, where: str, label: Label, unseen: Callable[[], str]):
-        self._where = where
+    def __init__(
+        self, where: str, label: Label, unseen: Callable[[], str], subject: str = ""
+    ):
+        self._where = f"{where}: {subject}"
         self._columns, self._label = label.columns, label.name
         self._unseen = unseen
 
@@ -121,7 +124,7 @@ class LabelChecker:
             name, labels = self._columns[place], labels[:, place]
         low, high = _range(labels)
         return UserError(
-            f"{self._where}: has {what}, but the label `{name}` has values from "
+            f"{self._where}has {what}, but the label `{name}` has values from "
             f"{low:g} to {high:g} in the {split} split{self._first(split)}: {wanted}."
         )
 

@@ -46,7 +46,7 @@ def combine(
     model: tf.keras.Model,
     outputs: Any,
     features: Mapping[str, Any],
-    labels: tf.Tensor,
+    labels: Any,
     where: str,
 ) -> bool:
     """Finds whether each loss is a mean or a sum over rows, and makes it count as such.
@@ -59,7 +59,7 @@ def combine(
       model: A compiled model with all its variables; its losses are changed in place.
       outputs: Its outputs on a sample batch, `[rows, …]`, flat or nested.
       features: The features of the sample.
-      labels: The labels of the sample, `[rows, k]`.
+      labels: The labels of the sample, `[rows, k]`; of several heads by output.
       where: Name of the function that made the model, for messages.
 
     Returns:
@@ -72,7 +72,7 @@ def combine(
     """
     losses = effects.by_output(model, outputs)
     reductions = {getattr(loss, "reduction", None) for loss, _ in losses.values()}
-    rows = labels.shape[0] // 2 * 2
+    rows = tf.nest.flatten(labels)[0].shape[0] // 2 * 2
     if not rows:
         return "sum" in reductions
     probe = _Probe(model, rows, where)
@@ -88,7 +88,7 @@ def combine(
 
 
 def check_weighted(
-    model: tf.keras.Model, outputs: Any, labels: tf.Tensor, where: str
+    model: tf.keras.Model, outputs: Any, labels: Any, where: str
 ) -> None:
     """Rejects a loss that is one number for a batch, of rows that have weights.
 
@@ -98,7 +98,7 @@ def check_weighted(
     Args:
       model: A compiled model with Keras's own `train_step`.
       outputs: Its outputs on a sample batch, `[rows, …]`, flat or nested.
-      labels: The labels of the sample, `[rows, k]`.
+      labels: The labels of the sample, `[rows, k]`; of several heads by output.
       where: Name of the function that made the model, for messages.
 
     Raises:
@@ -109,7 +109,7 @@ def check_weighted(
         if (
             is_own
             and not compiled.has_own_call(loss)
-            and _is_scalar(loss, labels, output)
+            and _is_scalar(loss, _of(labels, name), output)
         ):
             raise UserError(
                 f"{where}: the loss of the output `{name}` is one number for a batch, "
@@ -117,6 +117,11 @@ def check_weighted(
                 "`trainer.class_weight`). Return one value for each row, which Keras "
                 "weighs and averages."
             )
+
+
+def _of(labels: Any, output: str) -> tf.Tensor:
+    """The labels of an output: those of its head, or the only ones."""
+    return labels[output] if isinstance(labels, Mapping) else labels
 
 
 def _is_scalar(loss: Any, labels: tf.Tensor, output: tf.Tensor) -> bool:
@@ -141,14 +146,15 @@ class _Probe:
             )
 
     def kinds(
-        self, losses: Mapping[str, tuple[Any, tf.Tensor]], labels: tf.Tensor
+        self, losses: Mapping[str, tuple[Any, tf.Tensor]], labels: Any
     ) -> dict[int, str]:
         """The kind of each loss of the user's by its id: `rows`, `mean` or `sum`."""
         kinds_of = {}
         for name, (loss, output) in losses.items():
             if loss is None or keras3.is_of_keras(loss) or isinstance(loss, str):
                 continue  # Keras's own give a value for each row
-            kinds_of[id(loss)] = self._kind(loss, output, labels, name)
+            own = _of(labels, name)
+            kinds_of[id(loss)] = self._kind(loss, output, own, name)
         return kinds_of
 
     def _kind(self, loss: Any, output: Any, labels: tf.Tensor, name: str) -> str:

@@ -43,7 +43,7 @@ def accumulate(model: tf.keras.Model, context: TrainingContext, parts: int) -> N
     """
     of_replica = -(-context.global_batch_size // context.replicas)
     check_parts(context.global_batch_size, context.replicas, parts)
-    if reason := _obstacle(model):
+    if reason := _obstacle(model, context.target.outputs):
         raise _rejected(*reason)
     size = -(-of_replica // parts)
     model.train_step = functools.partial(_step, model, context, size)
@@ -68,7 +68,7 @@ def _rejected(why: str, remedy: str) -> UserError:
     return UserError(why, key=_KEY, remedy=remedy)
 
 
-def _obstacle(model: tf.keras.Model) -> tuple[str, str] | None:
+def _obstacle(model: tf.keras.Model, heads: tuple[str, ...]) -> tuple[str, str] | None:
     """Why a model cannot train in parts, and a remedy; None if it can."""
     remove = "Remove the setting, and choose a smaller `batch_size`."
     for name in _OWN:
@@ -90,6 +90,13 @@ def _obstacle(model: tf.keras.Model) -> tuple[str, str] | None:
             "not over the batch",
             "Use LayerNormalization or GroupNormalization, set `trainable = False`, or "
             "remove the setting.",
+        )
+    if keras3.is_model(model) and heads:
+        return (
+            "Keras 3 logs the loss of each of several outputs as the mean over parts, "
+            "not over batches",
+            "Build the model with tf-keras (`import tf_keras as keras`), or remove the "
+            "setting.",
         )
     for loss in tf.nest.flatten(model.loss):
         if getattr(loss, "reduction", None) in ("sum", "none"):

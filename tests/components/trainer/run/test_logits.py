@@ -36,4 +36,4 @@ def test_logits_are_recorded_from_the_compiled_loss(keras, loss, from_logits):
         name, arguments = loss
         loss = getattr(keras.losses, name)(**arguments)
     model.compile("sgd", loss)
-    assert export._from_logits(model) is from_logits
+    assert export._from_logits(model.loss) is from_logits

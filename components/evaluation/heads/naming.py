@@ -1,0 +1,93 @@
+"""Metrics of a model with several heads, named `HEAD.METRIC`; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from strategos.components.evaluation.metrics import SliceMetrics, Trivial
+
+
+def split(name: str) -> tuple[str, str]:
+    """The head and the metric of a name: `late.auc` has `late` and `auc`.
+
+    Args:
+      name: `HEAD.METRIC`; the metric may have dots, too.
+    """
+    head, _, metric = name.partition(".")
+    return head, metric
+
+
+def sections(evaluator: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The section of each head, with its task and with metrics without prefix.
+
+    Args:
+      evaluator: The section: task, metrics, slices, bounds.
+
+    Returns:
+      Sections by head; {} for a model with one head.
+    """
+    tasks = evaluator["task"]
+    if isinstance(tasks, str):
+        return {}
+    # Rows are in the same slices for each head, bounds of the others included.
+    features = dict.fromkeys(evaluator.get("slices") or ())
+    for bound in (evaluator.get("bounds") or {}).values():
+        features.update(dict.fromkeys(bound.get("slices") or ()))
+    found = {}
+    for head, task in tasks.items():
+        metrics = [x for x in evaluator["metrics"] if split(x)[0] == head]
+        bounds = evaluator.get("bounds") or {}
+        found[head] = {
+            **evaluator,
+            "task": task,
+            "metrics": [split(name)[1] for name in metrics],
+            "slices": [*features],
+            "bounds": {
+                split(name)[1]: bound
+                for name, bound in bounds.items()
+                if split(name)[0] == head
+            },
+        }
+    return found
+
+
+def merged(by_head: Mapping[str, Sequence[SliceMetrics]]) -> list[SliceMetrics]:
+    """The metrics of all heads of each slice.
+
+    Args:
+      by_head: The same slices of the same rows in the same order, by head.
+    """
+    rows = zip(*by_head.values(), strict=True)
+    return [_of_slice(dict(zip(by_head, pieces, strict=True))) for pieces in rows]
+
+
+def _of_slice(pieces: Mapping[str, SliceMetrics]) -> SliceMetrics:
+    first = next(iter(pieces.values()))
+    baselines = {head: piece.baseline or {} for head, piece in pieces.items()}
+    trivials = {head: x.trivial for head, x in pieces.items() if x.trivial}
+    answers = {head: each.answer for head, each in trivials.items()}
+    trivial = Trivial(
+        {head: x for head, x in answers.items() if isinstance(x, float)},
+        _named({head: each.metrics for head, each in trivials.items()}),
+        is_perfect=all(each.is_perfect for each in trivials.values()),
+    )
+    return SliceMetrics(
+        first.feature,
+        first.value,
+        first.examples,
+        _named({head: piece.metrics for head, piece in pieces.items()}),
+        _named(baselines) if first.baseline is not None else None,
+        _named({head: piece.errors for head, piece in pieces.items()}),
+        trivial,
+        finite=all(piece.finite for piece in pieces.values()),
+        weighted=first.weighted,
+    )
+
+
+def _named(by_head: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {
+        f"{head}.{name}": value
+        for head, values in by_head.items()
+        for name, value in values.items()
+    }

@@ -1,0 +1,1 @@
+"""The label, and the settings that must fit it."""

@@ -1,0 +1,112 @@
+"""What other settings must not say beside a label: of one column, several, or heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationInfo
+
+from strategos.components.targets.label import Label
+from strategos.components.wording import choices, did_you_mean, listed, quoted
+from strategos.pipeline.config.data import Data
+from strategos.pipeline.config.evaluator import Evaluator
+from strategos.pipeline.config.problems import raise_all, reject, reject_at
+from strategos.pipeline.config.trainer import Trainer
+
+_ASYNCHRONOUS = "parameter_server"
+_SPELL_TASKS = "Write a task for each: `task: {HEAD: regression, …}`."
+
+
+def checked(value: Any, info: ValidationInfo) -> Any:
+    """Rejects a setting that does not go with the label.
+
+    Args:
+      value: The value of `weight`, or the section `data`, `trainer` or `evaluator`.
+      info: Has the settings before it.
+
+    Returns:
+      The value.
+    """
+    label = Label.of(info.data.get("label") or "")
+    if info.field_name == "weight":
+        _check_weight(value, label)
+    elif isinstance(value, Data):
+        _check_data(value, label)
+    elif isinstance(value, Trainer):
+        _check_trainer(value, label)
+    elif isinstance(value, Evaluator):
+        _check_tasks(value, label)
+        _check_evaluator(value, label, info.data.get("trainer"))
+    return value
+
+
+def _check_weight(weight: str | None, label: Label) -> None:
+    if weight and weight in label.columns:
+        raise reject("the label would weigh itself", remedy="Name another column.")
+
+
+def _check_data(data: Data, label: Label) -> None:
+    cause = "trains on invented labels; rows without one: `unlabelled: drop`"
+    for name in label.columns:
+        if name in data.missing:
+            raise_all([reject_at(("missing", name), cause)])
+
+
+def _check_trainer(trainer: Trainer, label: Label) -> None:
+    remedy = "Remove it, or weigh the rows by a feature: `weight`."
+    if trainer.class_weight and label.is_several:
+        cause = "weighs a row by its class, and a row may have several classes here"
+        raise_all([reject_at(("class_weight",), cause, remedy=remedy)])
+    if trainer.class_weight and label.outputs:
+        cause = "weighs a row by its class, and here a row has a class for each head"
+        raise_all([reject_at(("class_weight",), cause, remedy=remedy)])
+    if trainer.warm_start and label.outputs:
+        cause = "is not supported for a label of several heads, whose classes may move"
+        remedy = "Remove it: the model starts from initial weights."
+        raise_all([reject_at(("warm_start",), cause, remedy=remedy)])
+    if trainer.distribution.strategy == _ASYNCHRONOUS and label.outputs:
+        cause = "does not train several heads"
+        remedy = "Use multi_worker_mirrored."
+        raise_all([reject_at(("distribution", "strategy"), cause, remedy=remedy)])
+
+
+def _check_tasks(evaluator: Evaluator, label: Label) -> None:
+    """Rejects tasks that are not those of the label's heads."""
+    task = evaluator.task
+    if isinstance(task, str):
+        if label.outputs:
+            heads = listed(quoted(label.outputs))
+            cause = f"one task, and `label` has the heads {heads}"
+            raise_all([reject_at(("task",), cause, remedy=_SPELL_TASKS)])
+        return
+    if not label.outputs:
+        cause = "tasks of several heads, but `label` names none"
+        remedy = "Write one task, or `label: {HEAD: COLUMN, …}`."
+        raise_all([reject_at(("task",), cause, remedy=remedy)])
+    unknown = [name for name in task if name not in label.outputs]
+    if unknown:
+        near = did_you_mean(unknown[0], label.outputs)
+        cause, known = "no head of `label` has this name", choices(label.outputs)
+        raise_all([reject_at(("task", unknown[0]), cause, expected=known, remedy=near)])
+    missing = [name for name in label.outputs if name not in task]
+    if missing:
+        cause = f"no task for the head{'s' * (len(missing) > 1)} {choices(missing)}"
+        raise_all([reject_at(("task",), cause, remedy=_SPELL_TASKS)])
+
+
+def _check_evaluator(
+    evaluator: Evaluator, label: Label, trainer: Trainer | None
+) -> None:
+    if label.is_several and evaluator.task != "multi_label":
+        cause = (
+            f"{evaluator.task} compares one label a row, and `label` names "
+            f"{len(label.columns)} columns"
+        )
+        raise_all([reject_at(("task",), cause, expected="multi_label")])
+    if evaluator.task == "multi_label" and trainer and trainer.class_weight:
+        raise reject(
+            "`trainer.class_weight` weighs a row by its class, and with `task: "
+            "multi_label` a row may have several",
+            remedy="Remove it, or weigh the rows by a feature: `weight`.",
+            because="trainer.class_weight",
+        )

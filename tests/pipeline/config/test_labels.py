@@ -1,0 +1,83 @@
+"""A label of several heads, and the settings that must fit it."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategos.pipeline.config.loading import ConfigError, load
+
+HEADS = """\
+label: {kind: species, size: amount}
+data: {examples: data/*.csv}
+transform: {module: preprocessing}
+trainer: {module: model}
+evaluator:
+  task: {kind: multi_class, size: regression}
+  metrics: [kind.accuracy, size.mae]
+  bounds: {size.mae: {at_most: 3}}
+"""
+
+
+def test_heads_have_columns_tasks_and_metrics(write):
+    config = load(write("pipeline.yaml", HEADS)).config
+    assert config.label == '{"kind": "species", "size": "amount"}'
+    assert config.target.columns == ("species", "amount")
+    assert config.target.heads["size"].text == "amount"
+    assert config.evaluator.task == {"kind": "multi_class", "size": "regression"}
+    twice = HEADS.replace("size: amount", "size: species")
+    assert load(write("b/pipeline.yaml", twice)).config.target.columns[1] == "species"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "text"),
+    [
+        ("{kind: species, size: amount}", "{kind: species}", "label", "two heads or"),
+        ("kind: species", "kind: [species, age]", "label", "a head learns one"),
+        ("kind: species", "a.b: species", "label", "the name of an output"),
+        ("kind: species", "kind: 3", "label", "two heads or more"),
+        ("kind: species", "kid: species", "evaluator.task.kind", "Did you mean `kid`"),
+        (", size: regression", "", "evaluator.metrics.1", "no head that `evaluator.t"),
+        (
+            "  task: {kind: multi_class, size: regression}\n"
+            "  metrics: [kind.accuracy, size.mae]\n  bounds: {size.mae: {at_most: 3}}",
+            "  metrics: [auc]",
+            "evaluator.task",
+            "the heads `kind` and `size`",
+        ),
+        ("kind: multi_class", "kind: multi_label", "evaluator.task", "multi_class"),
+        ("kind.accuracy", "kind.rmse", "evaluator.metrics.0", "for the task multi_cla"),
+        ("kind.accuracy", "accuracy", "evaluator.metrics.0", "Write `HEAD.METRIC`"),
+        (
+            "at_most: 3",
+            "may_drop: 3",
+            "evaluator.bounds.size.mae.may_drop",
+            "Use `may_rise`",
+        ),
+        (
+            "model}",
+            "model, class_weight: balanced}",
+            "trainer.class_weight",
+            "a class for each head",
+        ),
+        (
+            "model}",
+            "model, warm_start: /m}",
+            "trainer.warm_start",
+            "several heads",
+        ),
+        (
+            "model}",
+            "model, distribution: {strategy: parameter_server, workers: 2}}",
+            "trainer.distribution.strategy",
+            "does not train several heads",
+        ),
+        ("data:", "weight: amount\ndata:", "weight", "the label would weigh itself"),
+        ("}\ntransf", ", missing: {amount: 0}}\ntransf", "data.missing.amount", "unla"),
+    ],
+)
+def test_settings_that_do_not_fit_the_heads_are_rejected(write, old, new, key, text):
+    assert old in HEADS
+    with pytest.raises(ConfigError) as caught:
+        load(write("pipeline.yaml", HEADS.replace(old, new, 1)))
+    found = {problem.key: str(problem) for problem in caught.value.problems}
+    assert key in found and text in found[key], found
