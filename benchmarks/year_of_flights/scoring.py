@@ -46,4 +46,6 @@ def auc(models: Sequence[str], file: Path, schema: Path) -> list[float]:
 
 def _scores(model: Model, records: Sequence[bytes]) -> np.ndarray:
     parts = (records[first : first + _ROWS] for first in range(0, len(records), _ROWS))
-    return np.concatenate([model.predict(tf.constant(part)) for part in parts])[:, 0]
+    return np.concatenate(
+        [model.answer(model.predict(tf.constant(part))) for part in parts]
+    )[:, 0]

@@ -44,6 +44,28 @@ def build_model(context):
 OUTPUTS = {2: "[part, is_late]", 3: '{"part": part, "is_late": is_late}'}
 
 
+LOOP = """
+import tensorflow as tf
+
+def run_fn(context):
+    model = context.model
+
+    @tf.function(reduce_retracing=True)
+    def step(features, label, weight):
+        taken = {name: features[name] for name in ("distance", "temp")}
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(taken, label, model(taken, training=True), weight)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
+    for _ in context.loop.epochs():
+        for batch in context.loop.steps():
+            context.loop.report(loss=step(*batch))
+        context.loop.end_epoch()
+"""
+
+
 @pytest.fixture(scope="module")
 def make(workload_in, write_flights, transform, spec_of, tmp_path_factory):
     """Makes the spec of a training of flights with two heads."""
@@ -61,6 +83,7 @@ def make(workload_in, write_flights, transform, spec_of, tmp_path_factory):
         text = f"import {package.__name__} as keras\n{MODEL}"
         text = text.replace("OUTPUTS", OUTPUTS[version])
         made.write_module(f"heads{version}", text)
+        made.write_module(f"loop{version}", text + LOOP)
     unnamed = f"import keras\n{MODEL}".replace("OUTPUTS", OUTPUTS[2])
     made.write_module("unnamed", unnamed)
     swapped = f"import tf_keras as keras\n{MODEL}".replace("OUTPUTS", OUTPUTS[2])
@@ -132,6 +155,18 @@ def test_heads_train_as_plain_keras(make, train_only, strategy, version):
     for name, values in history.items():
         found = facts["history"][name]
         np.testing.assert_allclose(found, values, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_weights(spec, weights)
+
+
+@pytest.mark.faults
+def test_a_loop_of_ones_own_gets_labels_by_head(make, train_only):
+    spec = make({"strategy": "one_device"}, 2, module="loop2")
+    train_only(spec)
+    assert_weights(spec, plain(spec, tf_keras)[1])
+
+
+def assert_weights(spec, weights):
+    """Asserts that the trained model has these weights."""
     reader = tf.train.load_checkpoint(f"{spec.model_dir}/Format-Weights/weights")
     names = reader.get_variable_to_shape_map()
     found = [reader.get_tensor(each) for each in names if "OBJECT_GRAPH" not in each]
