@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -14,6 +15,8 @@ from strategos.pipeline.report import content, document, page, record
 from strategos.pipeline.root.state import make_state, state_folder
 
 FILE = "report.html"
+KEPT = 50
+"""Reports of a root that stay when runs write theirs; each has nearly a megabyte."""
 
 
 def place(root: str | Path, run_id: str) -> Path:
@@ -75,14 +78,15 @@ def write(
 def write_after(store: Store, run_id: str) -> None:
     """Writes the report of a run that has just ended; a failure is only reported.
 
-    Ctrl-C ends the writing alone: the run keeps its outcome and its exit code.
+    Removes the oldest reports beyond `KEPT`, which can be written again. Ctrl-C ends
+    the writing alone: the run keeps its outcome and its exit code.
 
     Args:
       store: The root's ML Metadata.
       run_id: The run's id.
     """
     try:
-        write(store, run_id)
+        _forget_oldest(write(store, run_id))
         return
     except KeyboardInterrupt:
         problem = "interrupted."
@@ -95,6 +99,13 @@ def write_after(store: Store, run_id: str) -> None:
         f"    `strategos report {run_id}` writes it.",
         file=sys.stderr,
     )
+
+
+def _forget_oldest(written: Path) -> None:
+    with contextlib.suppress(OSError):  # another run may do the same
+        files = written.parents[1].glob(f"*/{FILE}")
+        for each in sorted(files, key=lambda file: file.stat().st_mtime)[:-KEPT]:
+            commit.remove(each)
 
 
 def _unwritable(target: Path, error: OSError) -> UserError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from strategos.components.files import commit
 from strategos.pipeline import cli
 from strategos.pipeline.history import runs
 from strategos.pipeline.report import writing
@@ -48,6 +50,20 @@ def test_the_report_is_that_of_strategos_report(run, past_runs, capsys):
     assert capsys.readouterr().out.strip() == str(place)
     assert _without_time(place.read_text()) == _without_time(after)
     assert _is_whole(place)
+
+
+def test_only_the_newest_reports_are_kept(run, monkeypatch):
+    store, run_id, place = run
+    others = [place.parents[1] / f"past-{number}" / writing.FILE for number in range(3)]
+    for number, other in enumerate(others):
+        other.parent.mkdir(parents=True)
+        other.write_text("report")
+        os.utime(other, (number, number))
+    monkeypatch.setattr(writing, "KEPT", 2)
+    writing.write_after(store, run_id)
+    assert [each.exists() for each in (*others, place)] == [False, False, True, True]
+    for other in others:
+        commit.remove(other.parent)
 
 
 def _without_time(text):
