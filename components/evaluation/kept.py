@@ -16,11 +16,17 @@ import json
 import logging
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.metrics import (
+    METRICS,
+    bare,
+    metric_names,
+    sliced_features,
+)
 from strategos.components.evaluation.scored import Scored
 from strategos.components.files import commit
 
@@ -60,9 +66,10 @@ def write(path: Path, scored: Scored, metrics: Sequence[str]) -> None:
       scored: Results of all rows.
       metrics: The metrics that have sums.
     """
-    if not set(metrics) <= set(METRICS.own):
+    if not {*map(bare, metrics)} <= {*METRICS.own}:
         return
-    scored.sums.compact()
+    for part in (scored, *scored.heads.values()):
+        part.sums.compact()
     content = pickle.dumps(scored, protocol=pickle.HIGHEST_PROTOCOL)
     if len(content) > _MOST_BYTES:
         return
@@ -76,26 +83,40 @@ def write(path: Path, scored: Scored, metrics: Sequence[str]) -> None:
         logging.warning("sums are not kept: %s", error)
 
 
-def read(path: Path, metrics: Sequence[str], slices: Sequence[str]) -> Scored | None:
-    """Reads the sums of some metrics and slices.
+def read(path: Path, evaluator: Mapping[str, Any]) -> Scored | None:
+    """Reads the sums that an evaluation needs.
 
     Args:
       path: The file.
-      metrics: Names in `metrics.METRICS`.
-      slices: Features, in the order in which their slices are reported.
+      evaluator: The section: task, metrics, slices, bounds.
 
     Returns:
       Results of all rows; or None if the file is missing or damaged, or has not all of
       the sums: then rows must be scored.
     """
-    if not set(metrics) <= set(METRICS.own):
+    if not {*map(bare, metric_names(evaluator))} <= {*METRICS.own}:
         return None
     scored = _whole(path)
-    if scored is None or not (sums := scored.sums.selected(metrics, slices)):
+    if scored is None or not (selected := _selected(scored, evaluator)):
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the oldest are removed, by `write` and by `strategos clean`
-    return dataclasses.replace(scored, sums=sums)
+    return selected
+
+
+def _selected(scored: Scored, evaluator: Mapping[str, Any]) -> Scored | None:
+    sections = naming.sections(evaluator)
+    if not sections:
+        names, slices = metric_names(evaluator), sliced_features(evaluator)
+        sums = scored.sums.selected(names, slices)
+        return dataclasses.replace(scored, sums=sums) if sums else None
+    heads = {}
+    for head, section in sections.items():
+        found = _selected(scored.heads[head], section)
+        if found is None:
+            return None
+        heads[head] = found
+    return dataclasses.replace(scored, heads=heads)
 
 
 def _whole(path: Path) -> Scored | None:

@@ -120,10 +120,9 @@ class Scorer:
                 continue
             scores[location.name] = _columns(answer, label, question.task)
             scored.widen(location.name, answer)
-            if not question.head:  # plots show a model with one head
-                known = names or answers.models[0].classes
-                found = counts.of(question.task, label, answer, weight, known)
-                scored.count(location.name, found)
+            known = names or answers.models[0].class_names(question.head)
+            found = counts.of(question.task, label, answer, weight, known)
+            scored.count(location.name, found)
         scored.sums.add(label, scores, rows.slices(), weight, names)
 
 

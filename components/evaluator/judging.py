@@ -104,7 +104,7 @@ class Evaluation:
         None if there are none, or none of one of the metrics and slices.
         """
         path = self._kept()
-        return kept.read(path, self.metrics, self.slices) if path else None
+        return kept.read(path, self.evaluator) if path else None
 
     def _kept(self) -> Path | None:
         """The file of the sums; its name stands for all that the scores depend on.
@@ -165,7 +165,7 @@ class Evaluation:
             data=artifact_utils.get_single_uri(self.inputs["examples"]),
             models=dict(zip(names, paths, strict=True)),
         )
-        plots = points.document(self.evaluator["task"], scored.plots)
+        plots = points.document(scored, self.evaluator["task"])
         _write(evaluation, points.FILE, json.dumps(plots))
         _write_summary(evaluation, verdict)
         _bless(blessing, verdict["blessed"], candidate, baseline)

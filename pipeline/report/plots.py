@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,13 +31,28 @@ _RATES = ("true positives", "false positives", "false negatives", "true negative
 def answers(record: Record) -> Section | None:
     """What the model answers; None if the evaluation has no plots."""
     plots = record.json(node_ids.EVALUATOR, "ModelEvaluation", points.FILE) or {}
-    models = plots.get("models") or {}
-    if "candidate" not in models:
-        return None
-    blocks: list[Block] = list(_confusions(models))
-    blocks += _curves(models)
-    blocks.append(_calibration(models, plots["task"]))
-    return Section("answers", "Answers", blocks)
+    blocks: list[Block] = []
+    for number, (head, own) in enumerate((plots.get("heads") or {"": plots}).items()):
+        if "candidate" in (own.get("models") or {}):
+            named = (_of_head(each, head, number) for each in _blocks(own))
+            blocks += named if head else _blocks(own)
+    return Section("answers", "Answers", blocks) if blocks else None
+
+
+def _blocks(plots: Mapping[str, Any]) -> list[Block]:
+    models = plots["models"]
+    charts_of = [*_curves(models), _calibration(models, plots["task"])]
+    return [*_confusions(models), *charts_of]
+
+
+def _of_head(block: Block, head: str, number: int) -> Block:
+    """The block with the head in its title."""
+    if isinstance(block, Chart):
+        table = dataclasses.replace(block.table, title=f"{head}: {block.title}")
+        return dataclasses.replace(block, id=f"head-{number}-{block.id}", table=table)
+    if isinstance(block, Table):
+        return dataclasses.replace(block, title=f"{head}: {block.title}")
+    return block
 
 
 def _confusions(models: Mapping[str, Any]) -> Iterator[Block]:

@@ -129,6 +129,14 @@ class Model:
         recorded: bool | None = self.heads.get(head, {}).get("from_logits")
         return recorded
 
+    def class_names(self, head: str = "") -> Sequence[str]:
+        """`classes` of a head.
+
+        Args:
+          head: Name of the output; "" for a model with one head.
+        """
+        return (self.heads.get(head, {}).get("classes") or []) if head else self.classes
+
     def transformed(
         self, examples: tf.Tensor, feature: str, key: str = "label"
     ) -> np.ndarray:

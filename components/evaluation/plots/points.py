@@ -9,6 +9,7 @@ import numpy as np
 
 from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.plots.counts import BINS, Counts, edges
+from strategos.components.evaluation.scored import Scored
 
 FILE = "answers.json"
 """Its name must not begin with `plots`: TFMA would read it as its own."""
@@ -99,11 +100,15 @@ def _calibration(bins: np.ndarray) -> list[dict[str, float]]:
     ]
 
 
-def document(task: str, models: Mapping[str, Counts]) -> dict[str, Any]:
-    """The content of `answers.json`.
+def document(scored: Scored, task: str | Mapping[str, str]) -> dict[str, Any]:
+    """The content of `answers.json`: `task`, and the points of each model in `models`.
 
     Args:
-      task: One of `metrics.TASKS`.
-      models: Counts by name of the model.
+      scored: Results of all rows.
+      task: One of `metrics.TASKS`; or one for each head, and then the content has such
+        content by head, in `heads`.
     """
-    return {"task": task, "models": {name: of(each) for name, each in models.items()}}
+    if not isinstance(task, str):
+        return {"heads": {x: document(scored.heads[x], own) for x, own in task.items()}}
+    models = {name: of(counts) for name, counts in scored.plots.items()}
+    return {"task": task, "models": models}

@@ -60,6 +60,10 @@ def scored_rows(rows, task, names, features):
     return Scored(sums, ranges={"candidate": extremes}, unusable={"baseline": "is odd"})
 
 
+def section(task, names, slices):
+    return {"task": task, "metrics": names, "slices": slices}
+
+
 @pytest.mark.parametrize("task", metrics.TASKS)
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(rows=ROWS, data=st.data())
@@ -71,7 +75,7 @@ def test_kept_sums_give_the_metrics_of_a_fresh_evaluation_to_the_bit(
     kept.write(path, scored_rows(rows, task, names, FEATURES), names)
     chosen = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     slices = data.draw(st.lists(st.sampled_from(FEATURES), unique=True))
-    found = kept.read(path, chosen, slices)
+    found = kept.read(path, section(task, chosen, slices))
     fresh = scored_rows(rows, task, chosen, slices)
     pair = "candidate", "baseline"
     assert repr(found.sums.metrics(*pair)) == repr(fresh.sums.metrics(*pair))
@@ -84,29 +88,31 @@ def test_sums_are_read_only_if_they_are_whole_and_have_all_that_is_asked(tmp_pat
     path = tmp_path / "kept"
     scored = scored_rows([(0.5, 0.2, 1.0, 0)], "binary", ["auc"], ["text"])
     kept.write(path, scored, ["auc"])
-    assert kept.read(path, ["auc"], ["text"])
-    assert kept.read(path, ["pr_auc"], [])  # of the same counts as the AUC
-    assert kept.read(path, ["accuracy"], []) is None
-    assert kept.read(path, ["auc"], ["number"]) is None
-    assert kept.read(tmp_path / "other", ["auc"], []) is None
+    assert kept.read(path, section("binary", ["auc"], ["text"]))
+    assert kept.read(
+        path, section("binary", ["pr_auc"], [])
+    )  # of the same counts as the AUC
+    assert kept.read(path, section("binary", ["accuracy"], [])) is None
+    assert kept.read(path, section("binary", ["auc"], ["number"])) is None
+    assert kept.read(tmp_path / "other", section("binary", ["auc"], [])) is None
     path.rename(other := tmp_path / "of another model")
-    assert kept.read(other, ["auc"], ["text"]) is None
+    assert kept.read(other, section("binary", ["auc"], ["text"])) is None
     whole = other.read_bytes()
     for damaged in (whole[:-1], whole[:-9] + b"12345678" + whole[-1:], b""):
         path.write_bytes(damaged)
-        assert kept.read(path, ["auc"], ["text"]) is None
+        assert kept.read(path, section("binary", ["auc"], ["text"])) is None
     path.write_bytes(whole)
-    assert kept.read(path, ["auc"], ["text"])
+    assert kept.read(path, section("binary", ["auc"], ["text"]))
     path.unlink()
     path.mkdir()
-    assert kept.read(path, ["auc"], ["text"]) is None
+    assert kept.read(path, section("binary", ["auc"], ["text"])) is None
 
 
 def test_an_evaluation_goes_on_if_its_sums_cannot_be_kept(tmp_path):
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "kept"
     kept.write(path, scored_rows([(0.5, 0.2, 1.0, 0)], "binary", ["auc"], []), ["auc"])
-    assert kept.read(path, ["auc"], []) is None
+    assert kept.read(path, section("binary", ["auc"], [])) is None
 
 
 class Harmful:
@@ -126,12 +132,12 @@ def test_a_file_of_sums_runs_no_code(tmp_path):
     header = {"version": 3, "name": path.name, "sha256": digest}
     header["bytes"] = len(content)
     path.write_bytes(json.dumps(header).encode() + b"\n" + content)
-    assert kept.read(path, ["auc"], []) is None
+    assert kept.read(path, section("binary", ["auc"], [])) is None
     assert not folder.exists()
     scored = scored_rows([(0.5, 0.2, 1.0, 0)], "binary", ["auc"], [])
     kept.write(path, scored, ["auc"])
     assert path.read_bytes().startswith(json.dumps(header).encode()[:40])
-    assert kept.read(path, ["auc"], [])
+    assert kept.read(path, section("binary", ["auc"], []))
 
 
 def test_only_the_newest_sums_are_kept(tmp_path):

@@ -141,6 +141,13 @@ def test_heads_are_trained_judged_pushed_and_predicted(animals):
         chosen = rows["place"] == piece["value"].encode()
         found = wanted(rows, answers, classes, chosen)
         assert piece["metrics"] == pytest.approx(found, rel=1e-5)
+    shown = json.loads((evaluation.parent / "answers.json").read_text())["heads"]
+    kind = [classes.index(each.decode()) for each in rows["species"]]
+    weights = {"sample_weight": rows["importance"]}
+    confused = stock.confusion_matrix(kind, answers["kind"].argmax(1), **weights)
+    drawn = shown["kind"]["models"]["candidate"]
+    assert (drawn["confusion"], drawn["classes"]) == (confused.tolist(), classes)
+    assert shown["size"]["models"] == {}
     assert "the most frequent class of `species`" in done.stdout
     assert "the mean of `amount`" in done.stdout
     path = folder / "rows.csv"
@@ -148,6 +155,22 @@ def test_heads_are_trained_judged_pushed_and_predicted(animals):
     answer = animals.strategos("predict", str(animals.yaml), str(path), "--json")
     first = json.loads(answer.stdout.splitlines()[0])
     assert {*first["kind"]} == {*SPECIES} and isinstance(first["size"], float)
+
+
+@pytest.mark.long
+def test_a_changed_bound_is_judged_without_scoring_again(animals):
+    animals.run()
+    before = animals.last_run()
+    yaml = animals.yaml.read_text()
+    animals.yaml.write_text(yaml.replace("at_most: 9", "at_most: 8"))
+    done = animals.run()
+    animals.yaml.write_text(yaml)
+    after = animals.last_run()
+    assert "no row is scored again" in done.stdout + done.stderr
+    assert after["summary"]["overall"] == before["summary"]["overall"]
+    assert after["summary"]["slices"] == before["summary"]["slices"]
+    limits = {each["required"] for each in after["summary"]["bounds"]}
+    assert 8.0 in limits and 9.0 not in limits
 
 
 @pytest.mark.long

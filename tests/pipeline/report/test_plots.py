@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from strategos.components.evaluation.plots import counts, points
+from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.sums import Sums
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.report import document, page, plots
@@ -22,8 +24,11 @@ SCORE = np.array([[0.9], [0.3], [0.6], [0.1]])
 def section(tmp_path):
     """Makes the section of an evaluation: `section(task, candidate=counts, …)`."""
 
-    def section(task, **models):
-        text = json.dumps(points.document(task, models))
+    def section(task, heads=None, **models):
+        scored = Scored(Sums((), ""), plots=models)
+        for head, own in (heads or {}).items():
+            scored.heads[head] = Scored(Sums((), ""), plots=own)
+        text = json.dumps(points.document(scored, task))
         (tmp_path / points.FILE).write_text(text)
         made = MadeArtifact(7, "evaluation", "ModelEvaluation", str(tmp_path), {})
         step = LineageStep("Evaluator", 1, "r", False, 0.0, 1.0, {}, (made,), ())
@@ -90,6 +95,18 @@ def test_several_classes_have_a_curve_each_and_their_names_can_be_left_out(secti
     shown = json.dumps(page.specifications(document.redacted(whole)))
     assert "rain" not in shown
     assert "class 1" in shown
+
+
+def test_each_head_has_its_own_charts(section):
+    ours = {"candidate": counts.of("binary", LABEL, SCORE)}
+    theirs = {"candidate": counts.of("binary", 1 - LABEL, SCORE)}
+    tasks = {"rain": "binary", "delay": "regression", "wind": "binary"}
+    found = section(tasks, {"rain": ours, "delay": {}, "wind": theirs})
+    alone = tables(section("binary", **theirs))
+    assert tables(found)["wind: ROC curve"] == alone["ROC curve"]
+    assert "rain: Answers at threshold 0.5" in tables(found)
+    ids = [x.id for x in found.blocks if isinstance(x, Chart)]
+    assert len(ids) == len(set(ids)) == 6
 
 
 def test_an_evaluation_without_plots_has_no_section(section, tmp_path):
