@@ -11,6 +11,7 @@ from strategos.components.errors import UserError
 from strategos.components.targets.label import Label
 from strategos.components.trainer.model.known_losses import Loss
 
+_NEARLY = 1e-3  # of rounded shares
 _WANTS_VARIETY = ("binary_crossentropy", "sparse_categorical_crossentropy")
 
 
@@ -92,6 +93,23 @@ class LabelChecker:
                 split,
                 "expected 0 to 1. For several classes use "
                 "SparseCategoricalCrossentropy",
+            )
+
+        if loss.name == "categorical_crossentropy" and labels.shape[-1] > 1:
+            self._check_one_class(labels, split)
+
+    def _check_one_class(self, labels: tf.Tensor, split: str) -> None:
+        """Rejects rows of several classes, or of none; the loss compares shares."""
+        total = np.asarray(labels, np.float64).sum(-1)
+        wrong = np.flatnonzero(np.abs(total - 1) > _NEARLY)
+        if len(wrong):
+            raise UserError(
+                f"{self._where}has a categorical_crossentropy, but in "
+                f"{len(wrong):,} of {len(total):,} rows of the {split} split the "
+                f"values of the label `{self._label}` do not add up to 1; the first "
+                f"such row has {total[wrong[0]]:g}",
+                remedy="For several classes a row, end the model with a sigmoid and "
+                "use BinaryCrossentropy; for one, give each row a single 1, or shares.",
             )
 
     def check_varies(self, loss: Loss, labels: tf.Tensor) -> None:

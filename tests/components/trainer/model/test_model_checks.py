@@ -12,6 +12,7 @@ WHERE = "/home/me/model.py: `build_model`"
 BINARY = np.array([[0.0], [1.0]] * 32, np.float32)
 CLASSES = np.array([[0], [1], [2], [1]] * 16)
 ONE_HOT = np.eye(3, dtype=np.float32)[CLASSES.ravel()]
+SHARES = np.full((64, 3), 1 / 3, np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,7 @@ def _check_output(checker, model, features, labels, complete=True):
         (3, "softmax", ("SparseCategoricalCrossentropy", {}), CLASSES),
         (3, None, ("SparseCategoricalCrossentropy", {"from_logits": True}), CLASSES),
         (3, "softmax", ("CategoricalCrossentropy", {}), ONE_HOT),
+        (3, "softmax", ("CategoricalCrossentropy", {}), SHARES),
         (1, None, "mse", BINARY),
         (1, None, ("Huber", {}), BINARY),
         (1, None, lambda y, p: p - y, BINARY),
@@ -167,6 +169,13 @@ def test_a_fitting_model_passes(
             ("CategoricalCrossentropy", {}),
             BINARY,
             "one output unit under categorical_crossentropy|Use Sparse",
+        ),
+        (
+            3,
+            "softmax",
+            ("CategoricalCrossentropy", {}),
+            np.maximum(ONE_HOT, [0, 0, 1]),
+            "in 48 of 64 rows of the training .*`late` do not add up to 1; .* has 2",
         ),
     ],
 )
