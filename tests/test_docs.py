@@ -36,7 +36,7 @@ label: late
 data: {examples: "data/span-{SPAN}/*.csv"}
 transform: {module: preprocessing}
 trainer: {module: model}
-evaluator: {task: binary, metrics: [auc], bounds: {auc: {at_least: 0.5}}}
+evaluator: {task: binary, metrics: [auc]}
 pusher: {to: serving}
 kubeflow: {image: registry/image}
 """
