@@ -23,6 +23,7 @@ from strategos.components.evaluation import blessing as blessings
 from strategos.components.evaluation import kept, summary
 from strategos.components.evaluation.heads import verdict as verdicts
 from strategos.components.evaluation.metrics import metric_names, sliced_features
+from strategos.components.evaluation.plots import FILE as ANSWERS
 from strategos.components.evaluation.plots import points
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluator import SETTINGS, SUMS_VARIABLE
@@ -166,7 +167,7 @@ class Evaluation:
             models=dict(zip(names, paths, strict=True)),
         )
         plots = points.document(scored, self.evaluator["task"])
-        _write(evaluation, points.FILE, json.dumps(plots))
+        _write(evaluation, ANSWERS, json.dumps(plots))
         _write_summary(evaluation, verdict)
         _bless(blessing, verdict["blessed"], candidate, baseline)
         logging.info("blessed: %s; %s", verdict["blessed"], verdict["reason"])

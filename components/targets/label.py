@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from strategos.components.wording import abridged
 
 _SHOWN = 6
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,21 @@ class Label:
     def is_several(self) -> bool:
         """Whether the label is several columns of 0 and 1, for one head."""
         return len(self.columns) > 1 and not self.outputs
+
+    def by_head(self, named: dict[str, _T]) -> dict[str, _T]:
+        """Takes what belongs to the label's columns out of a dict; several heads only.
+
+        Args:
+          named: Tensors, specs or others by column, which lose those of the label.
+
+        Returns:
+          The same by output.
+        """
+        pairs = zip(self.outputs, self.columns, strict=True)
+        found = {output: named[name] for output, name in pairs}
+        for name in {*self.columns}:
+            del named[name]
+        return found
 
     @property
     def heads(self) -> dict[str, Label]:

@@ -61,8 +61,8 @@ def _retrain(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.view.report import paragraph
 
     history = roots.open_history(arguments.pipeline, arguments.root)
-    root = history.store.root or ""
-    found = decisions.newest(root, history.pipeline, arguments.limit)
+    root = history.store.root  # none on Kubeflow, whose runs nothing here decides
+    found = decisions.newest(root, history.pipeline, arguments.limit) if root else []
     listed = [{**x, "outcome": _outcome(history, x.get("run_id"))} for x in found]
     if arguments.json:
         print(json.dumps(listed, indent=2))
@@ -71,7 +71,7 @@ def _retrain(arguments: argparse.Namespace) -> int:
     if not listed:
         console.print("no decision yet: `strategos retrain` makes one")
     for each in listed:
-        run = each["run_id"]
+        run = each.get("run_id")
         then = f"run {run}: {each['outcome'] or 'gone'}" if run else "no run"
         moment = terminal.moment(each["at"])
         paragraph(console, moment, f"{each['reason']} ({then})")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from strategos.components import node_ids
-from strategos.components.evaluation.plots import points
+from strategos.components.evaluation.plots import FILE
 from strategos.pipeline.report import charts
 from strategos.pipeline.report.document import (
     Block,
@@ -30,7 +30,7 @@ _RATES = ("true positives", "false positives", "false negatives", "true negative
 
 def answers(record: Record) -> Section | None:
     """What the model answers; None if the evaluation has no plots."""
-    plots = record.json(node_ids.EVALUATOR, "ModelEvaluation", points.FILE) or {}
+    plots = record.json(node_ids.EVALUATOR, "ModelEvaluation", FILE) or {}
     blocks: list[Block] = []
     for number, (head, own) in enumerate((plots.get("heads") or {"": plots}).items()):
         if "candidate" in (own.get("models") or {}):

@@ -11,8 +11,6 @@ from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.plots.counts import BINS, Counts, edges
 from strategos.components.evaluation.scored import Scored
 
-FILE = "answers.json"
-"""Its name must not begin with `plots`: TFMA would read it as its own."""
 POINTS = 101
 """Most points of a curve."""
 GROUPS = 10

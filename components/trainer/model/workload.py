@@ -215,11 +215,7 @@ def _label_spec(feature_spec: dict[str, Any], label: Label) -> Any:
     Of several heads a spec by output.
     """
     if label.outputs:
-        pairs = zip(label.outputs, label.columns, strict=True)
-        found = {output: feature_spec[name] for output, name in pairs}
-        for name in {*label.columns}:
-            del feature_spec[name]
-        return found
+        return label.by_head(feature_spec)
     kinds = [feature_spec.pop(name) for name in label.columns]
     if len(kinds) == 1:
         return kinds[0]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
-from strategos.components.evaluation.plots import counts, points
+from strategos.components.evaluation.plots import FILE, counts, points
 from strategos.components.evaluation.plots.counts import Counts
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -144,11 +144,11 @@ def test_the_evaluator_writes_points_of_both_models(
 
     production = artifact(standard_artifacts.Model, workload["binary", "baseline"])
     _, evaluation, _ = evaluate(workload, tmp_path, baseline=production)
-    written = json.loads(Path(evaluation.uri, points.FILE).read_text())
+    written = json.loads(Path(evaluation.uri, FILE).read_text())
     assert written["task"] == "binary"
     for name in ("candidate", "baseline"):
         (score,) = written["models"][name]["scores"]
         assert sum(map(sum, score["confusion"])) == workload["rows"]
     _, evaluation, _ = evaluate(workload, tmp_path / "regression", "regression")
-    written = json.loads(Path(evaluation.uri, points.FILE).read_text())
+    written = json.loads(Path(evaluation.uri, FILE).read_text())
     assert written == {"task": "regression", "models": {}}

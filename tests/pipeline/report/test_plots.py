@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from strategos.components.evaluation.plots import counts, points
+from strategos.components.evaluation.plots import FILE, counts, points
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
@@ -29,7 +29,7 @@ def section(tmp_path):
         for head, own in (heads or {}).items():
             scored.heads[head] = Scored(Sums((), ""), plots=own)
         text = json.dumps(points.document(scored, task))
-        (tmp_path / points.FILE).write_text(text)
+        (tmp_path / FILE).write_text(text)
         made = MadeArtifact(7, "evaluation", "ModelEvaluation", str(tmp_path), {})
         step = LineageStep("Evaluator", 1, "r", False, 0.0, 1.0, {}, (made,), ())
         run = Run(
@@ -111,6 +111,6 @@ def test_each_head_has_its_own_charts(section):
 
 def test_an_evaluation_without_plots_has_no_section(section, tmp_path):
     assert section("regression") is None
-    (tmp_path / points.FILE).unlink()
+    (tmp_path / FILE).unlink()
     run = Run(run_id="r", pipeline="p", started=0.0, finished=1.0, outcome="blessed")
     assert plots.answers(Record(run, (), None)) is None

@@ -21,11 +21,7 @@ def taken(columns: dict[str, Any], label: Label) -> Any:
       several heads a tensor by output.
     """
     if label.outputs:
-        pairs = zip(label.outputs, label.columns, strict=True)
-        found = {output: columns[name] for output, name in pairs}
-        for name in {*label.columns}:
-            del columns[name]
-        return found
+        return label.by_head(columns)
     parts = [columns.pop(name) for name in label.columns]
     if len(parts) == 1:
         return parts[0]
