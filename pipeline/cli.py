@@ -29,6 +29,7 @@ _HOMES = {
     "check-cluster": "debugging.cluster",
     "runs": "runs_command",
     "reproduce": "comparing.command",
+    "bisect": "comparing.bisecting",
     "explain": "comparing.explaining",
     "dev": "dev.command",
     "report": "report.command",

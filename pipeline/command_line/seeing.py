@@ -98,6 +98,32 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
     reproduce.add_argument(
         "--to", metavar="DIR", help="a new folder (default: reproduced-RUN)"
     )
+    bisect = commands.add_parser(
+        "bisect",
+        parents=[shared, place],
+        help="find the change between two runs that made a metric worse",
+    )
+    bisect.add_argument("good", metavar="GOOD", help="the run with the better metric")
+    bisect.add_argument("bad", metavar="BAD", help="the run with the worse metric")
+    bisect.add_argument("pipeline", **READ)
+    bisect.add_argument(
+        "--metric",
+        metavar="METRIC",
+        help="the metric (default: the first that is worse)",
+    )
+    bisect.add_argument(
+        "--runs",
+        type=count,
+        default=20,
+        metavar="N",
+        help="at most N runs between the two (default 20)",
+    )
+    bisect.add_argument(
+        "--to",
+        metavar="DIR",
+        help="a new folder, or that of a bisection to go on with (default: "
+        "bisected-GOOD-BAD)",
+    )
     tensorboard = commands.add_parser(
         "tensorboard", parents=[shared, root], help="show the logs of the last runs"
     )

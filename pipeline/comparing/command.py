@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported, node_ids, worker_process
 from strategos.components.errors import BadInputError, ExitCode, UserError
-from strategos.components.runtime_parameters import NOTHING
-from strategos.components.wording import counted, first, quoted
+from strategos.components.wording import counted, quoted
 from strategos.pipeline import commands
 from strategos.pipeline.comparing import compared, reproduction, view
 from strategos.pipeline.history import lineage as lineages
@@ -68,21 +67,8 @@ def reproduce(arguments: argparse.Namespace) -> int:
     history = roots.open_history(arguments.pipeline, arguments.root)
     traced = lineages.lineage(history.store, arguments.model)
     run = runs.run(history.store, traced.run_id)
-    kept = record.read(str(history.store.root), run.run_id, run.log)
-    if kept.made_from.part:
-        raise BadInputError(
-            f"run {run.run_id} ran only some nodes",
-            remedy="Name a run of the whole pipeline; see `strategos runs`.",
-        )
+    kept, weights = reproduction.complete(run, str(history.store.root))
     model = _model(traced)
-    weights = run.trainer.get("warm_start") or NOTHING
-    if problems := reproduction.problems(kept, weights):
-        raise BadInputError(
-            "\n    ".join(
-                [f"run {run.run_id} cannot be made again:", *first(problems, _SHOWN)]
-            ),
-            remedy="Restore these files as they were, and repeat the command.",
-        )
     folder = _new_folder(arguments.to or f"reproduced-{run.run_id}")
     yaml = reproduction.write(kept, folder, weights)
     _name_stack(kept)

@@ -133,7 +133,7 @@ def compare(
     Raises:
       BadInputError: The runs are of different pipelines, or one has not ended.
     """
-    _reject(before, after)
+    reject(before, after)
     causes: dict[str, tuple[Any, ...]] = {"settings": (), "code": (), "data": ()}
     causes["stack"] = ()
     if not isinstance(records, UserError):
@@ -178,7 +178,16 @@ def to_json(compared: Comparison) -> dict[str, Any]:
     return plain
 
 
-def _reject(before: Run, after: Run) -> None:
+def reject(before: Run, after: Run) -> None:
+    """Rejects runs that cannot be compared.
+
+    Args:
+      before: The first run.
+      after: The second run.
+
+    Raises:
+      BadInputError: They are of different pipelines, or one has not ended.
+    """
     if before.pipeline != after.pipeline:
         raise BadInputError(
             f"run {before.run_id} is of the pipeline {before.pipeline}, and run "

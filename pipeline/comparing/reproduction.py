@@ -15,34 +15,66 @@ import posixpath
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from strategos.components.data_files import spans
-from strategos.components.errors import required
+from strategos.components.errors import BadInputError, required
 from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
+from strategos.components.wording import first
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.made_from import record
 from strategos.pipeline.made_from.record import Kept
 from strategos.pipeline.plan import caching
 
-_LEFT_OUT = ("pusher", "schedule", "gates", "kubeflow", "vertex")
+if TYPE_CHECKING:
+    from strategos.pipeline.history.runs import Run
+
+_SHOWN = 10
+LEFT_OUT = ("pusher", "schedule", "gates", "kubeflow", "vertex")
+"""Sections of the settings that a run which is made again does without."""
 
 
-def problems(kept: Kept, weights: str) -> list[str]:
-    """Names what a run was made from that is gone or has changed since.
+def complete(run: Run, root: str) -> tuple[Kept, str]:
+    """The record of a run, if everything in it is still there.
 
     Args:
-      kept: The run's record.
-      weights: The weights that the training started from; `NOTHING` if fresh.
+      run: The run, in full.
+      root: The pipeline root.
+
+    Returns:
+      The record, and the weights that the training started from; `NOTHING` if fresh.
+
+    Raises:
+      UserError: The run has no record.
+      BadInputError: Only some nodes ran, or something that the run was made from is
+        gone or has changed since.
     """
+    kept = record.read(root, run.run_id, run.log)
+    if kept.made_from.part:
+        raise BadInputError(
+            f"run {run.run_id} ran only some nodes",
+            remedy="Name a run of the whole pipeline; see `strategos runs`.",
+        )
+    weights = run.trainer.get("warm_start") or NOTHING
+    if problems := _problems(kept, weights):
+        raise BadInputError(
+            "\n    ".join(
+                [f"run {run.run_id} cannot be made again:", *first(problems, _SHOWN)]
+            ),
+            remedy="Restore these files as they were, and repeat the command.",
+        )
+    return kept, weights
+
+
+def _problems(kept: Kept, weights: str) -> list[str]:
     found = [
         f"{name}: its content is no longer stored"
-        for name, path in _code(kept)
+        for name, path in code(kept)
         if path is None
     ]
     found += _data_problems(kept)
@@ -59,16 +91,16 @@ def write(kept: Kept, folder: Path, weights: str) -> Path:
     """Writes what a run was made from.
 
     Args:
-      kept: The run's record, without `problems`.
-      folder: The folder; it exists and is empty.
-      weights: As for `problems`.
+      kept: The run's record, from `complete`.
+      folder: The folder; it has no `workload` and no `data` yet.
+      weights: The weights that the training started from; `NOTHING` if fresh.
 
     Returns:
       The path of the new `pipeline.yaml`.
     """
     home = _home(folder / "workload", kept)
     home.mkdir(parents=True)
-    for name, path in _code(kept):
+    for name, path in code(kept):
         target = Path(os.path.normpath(home / name))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(required(path), target)
@@ -81,7 +113,7 @@ def write(kept: Kept, folder: Path, weights: str) -> Path:
     return home / MAIN_FILE
 
 
-def _code(kept: Kept) -> Iterator[tuple[str, Path | None]]:
+def code(kept: Kept) -> Iterator[tuple[str, Path | None]]:
     """Yields the name of each file of the code, and where its content is, if it is."""
     beside = Path(kept.made_from.yaml).parent
     for name, digest in kept.made_from.code.items():
@@ -118,7 +150,7 @@ def _home(workload: Path, kept: Kept) -> Path:
 
 
 def _settings(kept: Kept, folder: Path, home: Path, weights: str) -> dict[str, Any]:
-    made = {k: v for k, v in kept.made_from.settings.items() if k not in _LEFT_OUT}
+    made = {k: v for k, v in kept.made_from.settings.items() if k not in LEFT_OUT}
     trainer, run = dict(made["trainer"]), dict(made["run"])
     trainer.update(compare_fresh=False, fresh_every=None)
     if trainer["warm_start"] == LATEST:

@@ -48,7 +48,7 @@ def show(compared: Comparison, console: Console | None = None) -> None:
     changes(console, "stack", compared.stack)
     _files(console, "code", compared.code)
     for each in compared.code:
-        _diff(console, each)
+        diff(console, each.diff)
     worst = compared.slices[:_ROWS]
     for table in (
         metrics(compared.metrics, "metrics"),
@@ -101,10 +101,16 @@ def _files(console: Console, label: str, listed: Sequence[FileChange]) -> None:
         paragraph(console, label, "\n".join(first(lines, _ROWS)))
 
 
-def _diff(console: Console, file: FileChange) -> None:
-    if file.diff:
+def diff(console: Console, lines: Sequence[str]) -> None:
+    """Prints the lines of a unified diff, the first 40.
+
+    Args:
+      console: Where to print.
+      lines: The lines, maybe none.
+    """
+    if lines:
         console.print()
-    for line in first(file.diff, _LINES):
+    for line in first(lines, _LINES):
         console.print(Text(f"  {line}", _STYLES.get(line[:1], "")), soft_wrap=True)
 
 

@@ -133,6 +133,9 @@ ELSEWHERE = {
     ("a run of it", "tests/e2e/small/test_reproduce.py", '"reproduce", run'): [
         "strategos reproduce 1795369694 --to again/"
     ],
+    ("two runs", "tests/e2e/small/test_bisect.py", '"bisect", *words'): [
+        "strategos bisect GOOD BAD --metric log_loss"
+    ],
     ("two runs", "tests/e2e/small/test_reproduce.py", '("explain", "run", str('): [
         "strategos explain run [RUN] [--json]"
     ],

@@ -245,6 +245,7 @@ NEEDED = {
     "schedule export": ["--to", "cron"],
     "lineage": ["MODEL"],
     "reproduce": ["MODEL"],
+    "bisect": ["GOOD", "BAD"],
     "engine": ["setup"],
     "schedule create": ["--target", "vertex"],
     "schedule list": ["--target", "vertex"],
@@ -272,6 +273,7 @@ def test_without_a_yaml_each_command_takes_that_of_the_folder(command):
             "lineage",
             "report",
             "reproduce",
+            "bisect",
             "tensorboard",
             "ui",
         )
