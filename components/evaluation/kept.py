@@ -25,12 +25,12 @@ from strategos.components.evaluation.metrics import (
     METRICS,
     bare,
     metric_names,
-    sliced_features,
 )
 from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.files import commit
 
-_VERSION = 3
+_VERSION = 4
 _MOST_FILES = 4  # newest ones that are kept
 _MOST_BYTES = 64 << 20
 
@@ -40,6 +40,7 @@ _CLASSES = frozenset(
         *((f"{_OURS}scored", name) for name in ("Scored", "Learned", "Range")),
         *((f"{_OURS}sums", name) for name in ("Sums", "_Groups", "_ModelSums")),
         *((f"{_OURS}sums", "_Arrays"), (f"{_OURS}curves", "Curves")),
+        *((f"{_OURS}slices.slicing", name) for name in ("Slicing", "Part", "Bin")),
         *((f"{_OURS}trivial", "Labels"), ("builtins", "set")),
         *(
             (f"{_OURS}classes.curves", "ClassCurves"),
@@ -107,7 +108,7 @@ def read(path: Path, evaluator: Mapping[str, Any]) -> Scored | None:
 def _selected(scored: Scored, evaluator: Mapping[str, Any]) -> Scored | None:
     sections = naming.sections(evaluator)
     if not sections:
-        names, slices = metric_names(evaluator), sliced_features(evaluator)
+        names, slices = metric_names(evaluator), slicings(evaluator)
         sums = scored.sums.selected(names, slices)
         return dataclasses.replace(scored, sums=sums) if sums else None
     heads = {}

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from strategos.components.evaluation.slices import slicing
 from strategos.components.plugins import Registry
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ TRIVIAL = {
     "multi_label": "the share of each class of",
 }
 """What the trivial model predicts, by task; of others the mean of the label."""
-CLASS = "class"
-"""The feature of the slices of a multi_label evaluation that hold one class each."""
 # Distinct scores, over all slices of a feature, up to which areas under curves are
 # exact. Beyond that, areas of the largest slices come from bins, with a bound of the
 # error; slices with at most `SLICE_SCORES` stay exact up to `MOST_SCORES` in all.
@@ -219,8 +218,8 @@ class SliceMetrics:
     """The metrics of one slice.
 
     Attributes:
-      feature: The sliced feature; None for all examples.
-      value: The feature's value; None for all examples.
+      feature: Name of what is sliced by (`slicing.Slicing`); None for all examples.
+      value: The feature's value, or those of a cross; None for all examples.
       examples: Number of examples in the slice.
       metrics: The candidate's metrics by name; NaN if undefined.
       baseline: The metrics of the model in production, or None.
@@ -231,7 +230,7 @@ class SliceMetrics:
     """
 
     feature: str | None
-    value: str | int | float | None
+    value: Any
     examples: int
     metrics: Mapping[str, float]
     baseline: Mapping[str, float] | None = None
@@ -243,7 +242,9 @@ class SliceMetrics:
     @property
     def name(self) -> str:
         """The slice's name for people: `carrier=OO`, or `overall`."""
-        return "overall" if self.feature is None else f"{self.feature}={self.value}"
+        if self.feature is None:
+            return "overall"
+        return f"{self.feature}={slicing.text(self.value)}"
 
 
 METRICS: Registry[Metric] = Registry(
@@ -331,18 +332,3 @@ def metric_names(evaluator: Mapping[str, Any]) -> list[str]:
     return list(
         dict.fromkeys([*evaluator["metrics"], *(evaluator.get("bounds") or {})])
     )
-
-
-def sliced_features(evaluator: Mapping[str, Any]) -> list[str]:
-    """The features to slice by: the configured ones, then others named by bounds.
-
-    `CLASS` is none for multi_label: its slices are always measured.
-
-    Args:
-      evaluator: The section: task, metrics, slices, bounds.
-    """
-    features = list(evaluator.get("slices") or [])
-    for bound in (evaluator.get("bounds") or {}).values():
-        features += bound.get("slices") or {}
-    by_class = {CLASS} if evaluator["task"] == "multi_label" else set()
-    return [name for name in dict.fromkeys(features) if name not in by_class]

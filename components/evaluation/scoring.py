@@ -145,7 +145,7 @@ class _Answers:
 
 
 def _nothing(question: Question) -> Scored:
-    return Scored(Sums(question.metrics, question.task))
+    return Scored(Sums(question.metrics, question.task, question.slices))
 
 
 def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
@@ -210,14 +210,16 @@ def check(scored: Scored, question: Question) -> None:
         )
     if scored.learned.nearly_all:
         raise scored.learned.error(question.target.name)
-    for feature in question.slices:
-        if feature in sums.too_many:
+    for slicing in question.slices:
+        if slicing.name in sums.too_many:
             raise UserError(
-                "the feature has more distinct values in the eval split",
+                "the feature has more distinct values in the eval split"
+                if len(slicing.parts) == 1
+                else "the features have more distinct combinations in the eval split",
                 key="evaluator.slices",
-                received=f"`{feature}`",
-                expected=f"features with at most {MOST_SLICES:,} values",
-                remedy="Slice by a coarser feature: a group, a region, a range.",
+                received=f"`{slicing.name}`",
+                expected=f"at most {MOST_SLICES:,} slices",
+                remedy="Slice by a coarser feature: a group, a region, or `bins`.",
             )
 
 

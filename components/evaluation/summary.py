@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.evaluation.slices.slicing import text
 from strategos.components.targets.label import Label
 from strategos.components.wording import first
 
@@ -135,7 +136,8 @@ def summarize(
 
     Undefined metrics are None. `errors` has the largest error of each metric that is
     not exact, e.g. an area under a curve of more than `metrics.EXACT_SCORES` scores. A
-    slice of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value.
+    slice of NaN or infinite values has the text `nan`, `inf` or `-inf` as its value; of
+    a bin it is `[500, 1000)`, and of a cross the values with ` x ` between them.
     `trivial` has the metrics of the trivial model on all rows, and its `answer`. Of
     several heads, metrics are named `HEAD.METRIC`, `answer` and `task` are by head, and
     `heads` has the label of each.
@@ -400,9 +402,10 @@ def _reason(records: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(first([describe(check) for check in failed], 2))
 
 
-def _as_json(value: str | int | float | None) -> str | int | float | None:
+def _as_json(value: Any) -> str | int | float:
+    is_plain = isinstance(value, str | int | float)
     infinite = isinstance(value, float) and not math.isfinite(value)
-    return str(value) if infinite else value
+    return text(value) if infinite or not is_plain else value
 
 
 def _defined(metrics: Mapping[str, float]) -> dict[str, float | None]:

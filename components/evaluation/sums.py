@@ -6,7 +6,6 @@ give the same metrics, in any order (floats but for their last digits).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,13 +14,18 @@ import numpy as np
 from strategos.components.evaluation.classes import entries
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.metrics import (
-    CLASS,
     METRICS,
     MOST_SLICES,
     Batch,
     Columns,
     SliceMetrics,
     Trivial,
+)
+from strategos.components.evaluation.slices.slicing import (
+    CLASS,
+    Slicing,
+    canonical,
+    order,
 )
 from strategos.components.evaluation.trivial import Labels
 
@@ -35,6 +39,7 @@ class Sums:
     Args:
       metrics: Names in `metrics.METRICS`.
       task: One of `metrics.TASKS`, for which `metrics` are defined.
+      slicings: What rows are sliced by; features that are not among these, by value.
 
     Attributes:
       examples: Number of rows, those of weight 0 included.
@@ -43,12 +48,15 @@ class Sums:
       too_many: Features with more than `MOST_SLICES` values, which have no sums.
     """
 
-    def __init__(self, metrics: Sequence[str], task: str):
+    def __init__(
+        self, metrics: Sequence[str], task: str, slicings: Sequence[Slicing] = ()
+    ):
         self.examples = 0
         self.weighted: float | None = None
         self.labels = 0.0
         self.too_many: set[str] = set()
         self._metrics, self._task = tuple(metrics), task
+        self._slicings = {each.name: each for each in slicings}
         self._groups: dict[str | None, _Groups] = {}
 
     def add(
@@ -64,7 +72,7 @@ class Sums:
         Args:
           label: float64 [rows], the rows' labels; multi_label: [rows, classes].
           scores: Columns of scores by model.
-          slices: The rows of each value, by sliced feature.
+          slices: The rows of each slice, by name of what is sliced by.
           weight: float64 [rows], finite and not negative: how much each row counts. A
             row of weight 0 only counts among the examples. None for 1.
           classes: Names of the classes of multi_label, which get a slice each.
@@ -120,22 +128,26 @@ class Sums:
             for sums in groups.models.values():
                 sums.compact()
 
-    def selected(self, metrics: Sequence[str], slices: Sequence[str]) -> Sums | None:
+    def selected(
+        self, metrics: Sequence[str], slicings: Sequence[Slicing]
+    ) -> Sums | None:
         """The sums of some metrics and slices over the same rows.
 
         Args:
           metrics: Names in `metrics.METRICS`; may differ from those of these sums if
             they are computed from the same sums (`Metric.shares`).
-          slices: Features, in the order in which their slices are reported.
+          slicings: What is sliced by, in the order in which slices are reported.
 
         Returns:
           Sums that share their arrays with these; None if there are no such sums.
         """
-        by_class = [CLASS] if self._task == "multi_label" else []
-        slices = [*(each for each in slices if each not in by_class), *by_class]
+        names = [each.name for each in slicings if self._slicing(each.name) == each]
+        if len(names) < len(slicings):
+            return None
+        slices = [*names, *([CLASS] if self._task == "multi_label" else [])]
         if not {None, *slices} <= self._groups.keys():
             return None
-        chosen = Sums(metrics, self._task)
+        chosen = Sums(metrics, self._task, slicings)
         chosen.examples, chosen.labels = self.examples, self.labels
         chosen.weighted = self.weighted
         keys = {METRICS[name].shares or name for name in metrics}
@@ -145,6 +157,9 @@ class Sums:
                 return None
             chosen._groups[feature] = groups
         return chosen
+
+    def _slicing(self, name: str) -> Slicing:
+        return self._slicings.get(name) or Slicing.of(name)
 
     def labels_vary(self) -> bool:
         """Whether the rows that count have two labels or more."""
@@ -168,7 +183,7 @@ class Sums:
           baseline: Name of the model to compare with, or None.
 
         Returns:
-          The slice of all rows first, then each feature's values in sorted order.
+          The slice of all rows first, then of each slicing the values in sorted order.
         """
         slices = []
         for feature, groups in self._groups.items():
@@ -176,7 +191,7 @@ class Sums:
             theirs = self._values(groups, baseline) if baseline else None
             trivial = self._trivial(groups)
             unknown, weighted = groups.models[candidate].unknown, groups.weighted
-            for value in sorted(groups.codes, key=_order):
+            for value in sorted(groups.codes, key=order):
                 i = groups.codes[value]
                 slices.append(
                     SliceMetrics(
@@ -284,8 +299,7 @@ class _Groups:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # A dict finds a NaN only by identity, which pickling does not keep.
-        codes = self.codes.items()
-        self.codes = {math.nan if v != v else v: code for v, code in codes}
+        self.codes = {canonical(value): code for value, code in self.codes.items()}
 
     def merge(self, later: _Groups) -> None:
         codes = self.codes
@@ -376,7 +390,3 @@ def _errors(i: int, *models: _Values | None) -> dict[str, float]:
             if errors[i]:
                 largest[name] = max(largest.get(name, 0.0), float(errors[i]))
     return largest
-
-
-def _order(value: Any) -> tuple[bool, Any]:
-    return (value != value, value)  # NaN last

@@ -22,10 +22,11 @@ from strategos.components import events
 from strategos.components.evaluation import blessing as blessings
 from strategos.components.evaluation import kept, summary
 from strategos.components.evaluation.heads import verdict as verdicts
-from strategos.components.evaluation.metrics import metric_names, sliced_features
+from strategos.components.evaluation.metrics import metric_names
 from strategos.components.evaluation.plots import FILE as ANSWERS
 from strategos.components.evaluation.plots import points
 from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.evaluator import SETTINGS, SUMS_VARIABLE
 from strategos.components.evaluator.tfma import eval_config, result_files
 from strategos.components.evaluator.tfma.eval_config import BASELINE, CANDIDATE
@@ -72,7 +73,8 @@ class Evaluation:
     @property
     def slices(self) -> list[str]:
         """The features to slice by."""
-        return sliced_features(self.evaluator)
+        found = (name for each in slicings(self.evaluator) for name in each.features)
+        return list(dict.fromkeys(found))
 
     @functools.cached_property
     def schema(self) -> schema_pb2.Schema:

@@ -118,16 +118,17 @@ def scored(
     import tensorflow as tf
 
     from strategos.components.data_files.values.kinds import Kind
-    from strategos.components.evaluation import metrics, scoring
+    from strategos.components.evaluation import scoring
     from strategos.components.evaluation.inputs import rows
     from strategos.components.evaluation.scored import Scored
+    from strategos.components.evaluation.slices.slicing import slicings
     from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
     columns = _kinds_of(models[0])
     known = {} if reader.schema_file else columns
     files, kinds = _written(reader, span, label, known)
-    slices = tuple(metrics.sliced_features(evaluator))
+    slices = sorted({name for each in slicings(evaluator) for name in each.features})
     targets = Label.of(label).columns
     made = {name for name in (*targets, weight) if columns and name not in columns}
     wanted_by = [*(("label", name) for name in targets), ("weight", weight)]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from strategos.components.data_files import sources
 from strategos.components.errors import UserError, required
 from strategos.components.evaluation import weighting
 from strategos.components.evaluation.heads import naming
-from strategos.components.evaluation.metrics import CLASS, sliced_features
+from strategos.components.evaluation.slices.slicing import CLASS, slicings
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MADE = ("label", "weight")  # columns, or features that `preprocessing_fn` makes
 
@@ -44,7 +48,8 @@ def column_problems(
     named += [("data.missing", name) for name in config.data.missing]
     if config.evaluator:
         section = config.evaluator.model_dump()
-        named += [("evaluator.slices", name) for name in sliced_features(section)]
+        sliced = [name for each in slicings(section) for name in each.features]
+        named += [("evaluator.slices", name) for name in dict.fromkeys(sliced)]
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
     for path in files[:1]:
         try:
@@ -60,6 +65,7 @@ def column_problems(
         if config.evaluator and rows:
             yield from _several_labels(config, source)
             yield from _two_classes(config, source)
+            yield from _texts_in_bins(config, source)
         if not rows:
             yield config.problem(
                 "data.examples",
@@ -154,6 +160,26 @@ def _two_classes(config: Config, source: sources.Source) -> Iterator[UserError]:
             "name of the slices by class of the label",
             remedy="Rename the column, or remove it from `slices`.",
         )
+
+
+def _texts_in_bins(config: Config, source: sources.Source) -> Iterator[UserError]:
+    """Yields a problem for each feature in bins that the file declares as a text."""
+    sliced = slicings(required(config.evaluator).model_dump())
+    for part in dict.fromkeys(part for each in sliced for part in each.parts):
+        declared = source.types.get(part.feature) if part.edges else None
+        if declared is not None and _is_text(declared):
+            yield config.problem(
+                "evaluator.slices",
+                f"`{part.feature}` is a text in {shown(source.path)}, and bins are "
+                "ranges of numbers",
+                remedy="Remove its `bins`, to slice by each of its values.",
+            )
+
+
+def _is_text(declared: pa.DataType) -> bool:
+    from strategos.components.data_files.values.arrow_types import is_text
+
+    return is_text(declared)
 
 
 def _first_with_rows(files: Sequence[str], reading: sources.Reading) -> sources.Source:

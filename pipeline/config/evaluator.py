@@ -16,13 +16,13 @@ from pydantic_core import InitErrorDetails
 
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import (
-    CLASS,
     METRICS,
     MOST_SLICES,
     TASKS,
     bare,
     names,
 )
+from strategos.components.evaluation.slices.slicing import CLASS, Slicing
 from strategos.components.wording import did_you_mean, nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.plugins import problems
@@ -33,6 +33,7 @@ from strategos.pipeline.config.problems import (
     reject,
     reject_at,
 )
+from strategos.pipeline.config.slices import entries
 from strategos.pipeline.config.types import NotNegative, Section, Texts
 
 _Value = TypeVar("_Value")
@@ -99,7 +100,8 @@ class Bound(Judged):
 
     slices: dict[str, Judged] = Field(
         default_factory=dict,
-        description="Limits for each value of a feature, by the feature's name.",
+        description="Limits for each slice of an entry of `slices`, by the feature's "
+        "name, or the names of a cross: `origin x carrier`.",
     )
     min_examples: NotNegative = Field(
         0, description="Number of rows below which a slice is reported but not judged."
@@ -127,11 +129,13 @@ class Evaluator(Section):
         description="Metrics to compute, see the table of metrics; of a head as "
         "`HEAD.METRIC`."
     )
-    slices: Texts = Field(
+    slices: entries.Entries = Field(
         (),
         description="Features to slice by: metrics are also computed for each of their "
-        "values. A row counts once in each value it has; a row without a value counts "
-        f"overall only. A feature may have at most {MOST_SLICES:,} values. For "
+        "values, or for each of their bins with `{feature: distance, bins: [500, "
+        "1000]}`. A list is a cross: a slice for each combination of the values of its "
+        "features. A row counts once in each value it has; a row without a value "
+        f"counts overall only. An entry may have at most {MOST_SLICES:,} slices. For "
         f"`multi_label`, each class is a slice of `{CLASS}`, named or not.",
     )
     bounds: dict[str, Bound] = Field(
@@ -163,6 +167,13 @@ class Evaluator(Section):
             for error in _metric_errors((index,), name, task)
         ]
         return _checked(metrics, errors)
+
+    @field_validator("slices")
+    @classmethod
+    def _apart(cls, slices: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
+        if is_repairing(info.context):
+            return slices
+        return _checked(slices, [*entries.conflicts(slices, info.data.get("task"))])
 
     @field_validator("bounds")
     @classmethod
@@ -268,7 +279,11 @@ def _not_among(
 ) -> Iterator[InitErrorDetails]:
     """Yields an error if `name` is not in the valid list `evaluator.<key>`."""
     known = info.data.get(key)
-    if known is None or name in known:
+    if known is None:
+        return
+    if key == "slices":
+        known = [Slicing.of(entry).name for entry in known]
+    if name in known:
         return
     near = nearest(name, known)
     yield reject_at(

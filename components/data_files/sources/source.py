@@ -18,6 +18,7 @@ import abc
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from strategos.components.errors import UserError
@@ -116,7 +117,7 @@ class Source(abc.ABC):
 
     path: str
     names: tuple[str, ...]
-    types: Mapping[str, pa.DataType]
+    types: Mapping[str, pa.DataType] = MappingProxyType({})
     lists: frozenset[str] = frozenset()
     suspects: frozenset[str] | None = None
     is_empty: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strategos.components.evaluation.metrics import CLASS
+from strategos.components.evaluation.slices.slicing import CLASS
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strategos.components.evaluation.metrics import SliceMetrics, Trivial
+from strategos.components.evaluation.slices.slicing import slicings
 
 
 def split(name: str) -> tuple[str, str]:
@@ -31,9 +32,7 @@ def sections(evaluator: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if isinstance(tasks, str):
         return {}
     # Rows are in the same slices for each head, bounds of the others included.
-    features = dict.fromkeys(evaluator.get("slices") or ())
-    for bound in (evaluator.get("bounds") or {}).values():
-        features.update(dict.fromkeys(bound.get("slices") or ()))
+    sliced = slicings({**evaluator, "task": ""})
     found = {}
     for head, task in tasks.items():
         metrics = [x for x in evaluator["metrics"] if split(x)[0] == head]
@@ -42,7 +41,7 @@ def sections(evaluator: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             **evaluator,
             "task": task,
             "metrics": [split(name)[1] for name in metrics],
-            "slices": [*features],
+            "slices": sliced,
             "bounds": {
                 split(name)[1]: bound
                 for name, bound in bounds.items()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +19,10 @@ from strategos.components.errors import UserError
 from strategos.components.evaluation.classes.entries import SliceMembership, all_names
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.inputs.models import Model
-from strategos.components.evaluation.metrics import metric_names, sliced_features
+from strategos.components.evaluation.metrics import metric_names
 from strategos.components.evaluation.scored import Learned
+from strategos.components.evaluation.slices import membership
+from strategos.components.evaluation.slices.slicing import Slicing, slicings
 from strategos.components.records import read
 from strategos.components.targets.label import Label
 
@@ -42,9 +43,9 @@ class Question:
       label: The label, as `Label.text`. A string label is read after the candidate's
         own preprocessing (signature `transform_features`), e.g. "yes" as 1; so is the
         vector of a row's classes.
-      slices: Features to slice by.
-      types: Dtype by raw feature, of `slices`, and of the label and the weight if they
-        are raw: others are read after the candidate's own preprocessing.
+      slices: What to slice by.
+      types: Dtype by raw feature: of those of `slices`, and of the label and the weight
+        if they are raw. Others are read after the candidate's own preprocessing.
       weight: The feature that weights the rows; "" for none.
       head: The model's output that is compared; "" for a model with one head.
       heads: The question for each head of a model with several; then nothing but the
@@ -56,7 +57,7 @@ class Question:
     task: str
     metrics: Sequence[str]
     label: str
-    slices: Sequence[str]
+    slices: Sequence[Slicing]
     types: Mapping[str, tf.DType]
     from_logits: bool | None = None
     weight: str = ""
@@ -78,6 +79,9 @@ class Question:
           label: The label, as `Label.text`.
           weight: The feature that weights the rows; "" for none.
           types: Dtype by raw feature that is read.
+
+        Raises:
+          UserError: A feature in bins is a text.
         """
         sections, labels = naming.sections(evaluator), Label.of(label).heads
         if sections:
@@ -88,7 +92,14 @@ class Question:
                 for head, section in sections.items()
             }
             return cls("", (), label, (), types, None, weight, heads=asked)
-        names, slices = metric_names(evaluator), sliced_features(evaluator)
+        names, slices = metric_names(evaluator), slicings(evaluator)
+        for part in (part for each in slices for part in each.parts):
+            if part.edges and types[part.feature] == tf.string:
+                raise UserError(
+                    f"`{part.feature}` is a text, and bins are ranges of numbers",
+                    key="evaluator.slices",
+                    remedy="Remove its `bins`, to slice by each of its values.",
+                )
         logits = evaluator.get("from_logits")
         given = evaluator["task"], tuple(names), label, tuple(slices)
         return cls(*given, types, logits, weight)
@@ -232,8 +243,8 @@ class Rows:
             )
 
     def slices(self) -> dict[str, SliceMembership]:
-        """The rows of each value, by sliced feature."""
-        return {name: _membership(self._parsed[name]) for name in self._question.slices}
+        """The rows of each slice, by name of what is sliced by."""
+        return membership.of(self._question.slices, self._parsed)
 
     def _read(self, key: str, name: str) -> np.ndarray:
         """One number of each row, float64 [rows]."""
@@ -267,22 +278,6 @@ class Rows:
             )
 
 
-def _membership(feature: tf.SparseTensor) -> SliceMembership:
-    row = feature.indices[:, 0].numpy()
-    if feature.dtype == tf.string:
-        # Makes no Python object of each value.
-        distinct, inverse = (part.numpy() for part in tf.unique(feature.values))
-    else:  # unlike TensorFlow's, takes NaN for one value
-        distinct, inverse = np.unique(feature.values.numpy(), return_inverse=True)
-    names: dict[str | int | float, int] = {}
-    codes = [names.setdefault(_slice_value(each), len(names)) for each in distinct]
-    code = np.array(codes, np.int64)[inverse.reshape(-1)]
-    if len(row) and (np.diff(row) == 0).any():
-        # A value that a row repeats counts once.
-        row, code = np.divmod(np.unique(row * len(names) + code), len(names))
-    return SliceMembership(list(names), row, code)
-
-
 def _place(files: Sequence[str], row: int) -> tuple[str, int]:
     """The file of a row, and its index there."""
     for file in files:
@@ -309,17 +304,3 @@ def _check_label(label: np.ndarray, name: str, task: str) -> None:
             received=f"{wrong[0]:g} as `{name}` in the eval split",
             expected=allowed,
         )
-
-
-def _slice_value(value: bytes | np.number) -> str | int | float:
-    """The value that names a slice; equal for all values of the slice.
-
-    A float32 becomes the shortest decimal that stands for it: 0.1, not 0.10000000149.
-    """
-    if isinstance(value, bytes):
-        # Bytes other than UTF-8 stay distinct: `\xff` and `\xfe` are two slices.
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, np.floating):
-        # A dict treats each NaN as a new key, unless it is the same object.
-        return math.nan if np.isnan(value) else float(str(value)) + 0.0  # no -0.0
-    return int(value)

@@ -3,7 +3,8 @@
 `sums` computes the metrics and `summary` the verdict. With this EvalConfig, TFMA would
 compute the same; it is published with the results, so that TFMA's own tools can read
 them. It has no `min_examples`: TFMA's `min_slice_size` hides a small slice's metrics
-instead of exempting the slice from bounds.
+instead of exempting the slice from bounds. Nor has it the edges of bins, which TFMA
+lacks: TFMA's own run would slice by each value of such a feature.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from typing import Any
 
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import (
-    CLASS,
     METRICS,
     metric_names,
-    sliced_features,
 )
+from strategos.components.evaluation.slices.slicing import CLASS, Slicing, slicings
 from strategos.components.evaluator.tfma.messages import config_pb2
 from strategos.components.exported import OUTPUT, SERVE, TRANSFORM
 from strategos.components.targets.label import Label
@@ -55,9 +55,10 @@ def build(
             preprocessing_function_names=[TRANSFORM] if is_made else [],
         )
     config.slicing_specs.add()
-    by_class = [CLASS] if evaluator["task"] == "multi_label" else []
-    for feature in [*sliced_features(evaluator), *by_class]:
-        config.slicing_specs.add(feature_keys=[feature])
+    by_class = [Slicing.of(CLASS)] if evaluator["task"] == "multi_label" else []
+    known = {each.name: each for each in [*slicings(evaluator), *by_class]}
+    for slicing in known.values():
+        config.slicing_specs.add(feature_keys=slicing.features)
     spec = config.metrics_specs.add()
     spec.metrics.add(class_name="ExampleCount")
     for head, section in sections.items() or [("", evaluator)]:
@@ -65,7 +66,7 @@ def build(
             spec = config.metrics_specs.add(output_names=[head])
         bounds = section.get("bounds") or {}
         for name in metric_names(section):
-            _add_metric(spec, name, section["task"], bounds.get(name) or {})
+            _add_metric(spec, name, section["task"], bounds.get(name) or {}, known)
     config.options.include_default_metrics.value = False
     return config
 
@@ -104,7 +105,11 @@ def effective(
 
 
 def _add_metric(
-    spec: config_pb2.MetricsSpec, name: str, task: str, bound: Mapping[str, Any]
+    spec: config_pb2.MetricsSpec,
+    name: str,
+    task: str,
+    bound: Mapping[str, Any],
+    known: Mapping[str, Slicing],
 ) -> None:
     metric = METRICS[name]
     tfma = metric.tfma if isinstance(metric.tfma, str) else metric.tfma[task]
@@ -114,10 +119,11 @@ def _add_metric(
         config=json.dumps({"name": name, **metric.tfma_config}),
     )
     # Always by slicing spec: a `threshold` without one would apply to every slice.
-    for feature, limits in [(None, bound), *(bound.get("slices") or {}).items()]:
+    for sliced, limits in [(None, bound), *(bound.get("slices") or {}).items()]:
+        features = known[sliced].features if sliced else []
         for threshold in _thresholds(limits):
             entry = config.per_slice_thresholds.add(threshold=threshold)
-            entry.slicing_specs.add(feature_keys=[feature] if feature else [])
+            entry.slicing_specs.add(feature_keys=features)
 
 
 def _thresholds(limits: Mapping[str, Any]) -> list[config_pb2.MetricThreshold]:

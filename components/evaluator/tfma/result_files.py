@@ -15,6 +15,7 @@ from google.protobuf import json_format
 
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import METRICS, SliceMetrics, bare
+from strategos.components.evaluation.slices.slicing import CROSS, text
 from strategos.components.evaluation.summary import BoundCheck
 from strategos.components.evaluator.tfma.messages import (
     VERSION,
@@ -79,6 +80,7 @@ def _rows(
     """
     row, names = metrics_for_slice_pb2.MetricsForSlice(), _names(config)
     keys: list[tuple[str, str, bool]] = []
+    features = _features(config)
     for piece in slices:
         metrics = _metrics(piece, *names)
         if keys != list(metrics):
@@ -87,7 +89,7 @@ def _rows(
             for name, model, is_diff in keys:
                 key = _metric_key(name, model, config, is_diff=is_diff)
                 row.metric_keys_and_values.add(key=key)
-        row.slice_key.CopyFrom(_slice_key(piece))
+        row.slice_key.CopyFrom(_slice_key(piece, features))
         for entry, value in zip(
             row.metric_keys_and_values, metrics.values(), strict=True
         ):
@@ -111,19 +113,34 @@ def _metric_key(
     return key
 
 
-def _slice_key(piece: SliceMetrics) -> metrics_for_slice_pb2.SliceKey:
-    """As `tfma.slicer.serialize_slice_key`."""
+def _features(config: config_pb2.EvalConfig) -> dict[str, list[str]]:
+    """The features that are sliced by, by name of the slicing."""
+    keys = [list(spec.feature_keys) for spec in config.slicing_specs]
+    return {CROSS.join(each): each for each in keys}
+
+
+def _slice_key(
+    piece: SliceMetrics, features: Mapping[str, Sequence[str]]
+) -> metrics_for_slice_pb2.SliceKey:
+    """As `tfma.slicer.serialize_slice_key`; the value of a bin is its text."""
     key = metrics_for_slice_pb2.SliceKey()
     if piece.feature is None:
         return key
-    single, value = key.single_slice_keys.add(column=piece.feature), piece.value
-    if isinstance(value, str):
-        single.bytes_value = value.encode()
-    elif isinstance(value, int):
-        single.int64_value = value
-    else:
-        single.float_value = value
+    values = piece.value if isinstance(piece.value, tuple) else (piece.value,)
+    columns = features[piece.feature]
+    for column, value in sorted(zip(columns, values, strict=True), key=_column):
+        single = key.single_slice_keys.add(column=column)
+        if isinstance(value, float):
+            single.float_value = value
+        elif isinstance(value, int):
+            single.int64_value = value
+        else:
+            single.bytes_value = text(value).encode()
     return key
+
+
+def _column(pair: tuple[str, Any]) -> str:
+    return pair[0]
 
 
 def _metrics(
@@ -155,6 +172,7 @@ def _validation(
     blessed: bool,
 ) -> validation_result_pb2.ValidationResult:
     candidate, baseline = _names(config)
+    features = _features(config)
     result = validation_result_pb2.ValidationResult(
         validation_ok=blessed, rubber_stamp=baseline is None
     )
@@ -165,12 +183,12 @@ def _validation(
     for piece in slices:
         if failed := failures.get(piece.name):
             entry = result.metric_validations_per_slice.add()
-            entry.slice_key.CopyFrom(_slice_key(piece))
+            entry.slice_key.CopyFrom(_slice_key(piece, features))
             for check in failed:
                 _add_failure(entry, check, piece, candidate, config)
     for check in checks:
         if check.feature and not check.examples and not check.ok:
-            result.missing_slices.add(feature_keys=[check.feature])
+            result.missing_slices.add(feature_keys=features[check.feature])
     return result
 
 

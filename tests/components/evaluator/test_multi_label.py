@@ -11,6 +11,7 @@ from sklearn import metrics as stock
 
 from strategos.components.evaluation import metrics
 from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.slices import slicing
 from strategos.components.evaluation.sums import Sums
 
 CLASSES = ("rain", "wind", "snow", "fog")
@@ -80,11 +81,11 @@ def test_metrics_are_those_of_scikit_learn_however_rows_are_cut(weighted):
         columns = slice(None)
         if piece.feature == "place":
             chosen = place == piece.value
-        if piece.feature == metrics.CLASS:
+        if piece.feature == slicing.CLASS:
             columns = [CLASSES.index(piece.value)]
         own = None if weight is None else weight[chosen]
         oracle = wanted(label[chosen][:, columns], score[chosen][:, columns], own)
-        if piece.feature == metrics.CLASS:  # scikit-learn takes one column as classes
+        if piece.feature == slicing.CLASS:  # scikit-learn takes one column as classes
             oracle = one_class(label[:, columns], score[:, columns], weight)
         found = {name: piece.metrics[name] for name in oracle}
         assert found == pytest.approx(oracle, rel=1e-9), piece.name

@@ -146,6 +146,21 @@ def test_columns_of_parquet_files_are_read(workload):
     assert "a.parquet has no column `late`" in str(problem)
 
 
+def test_crosses_and_bins_of_unfit_columns_are_rejected(workload):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"late": [1, 0], "tail": ["N1", "N2"], "carrier": ["UA", "AA"]}
+    parquet.write_table(pa.table(columns), workload.parent / "a.parquet")
+    entry = "[carrier, {feature: tail, bins: [1]}]"
+    sets = "data.examples=a*.parquet", "evaluator.bounds=null"
+    problem = only(workload, *sets, f"evaluator.slices=[{entry}]")
+    assert problem.key == "evaluator.slices"
+    assert "`tail` is a text in" in str(problem) and "a.parquet" in str(problem)
+    problem = only(workload, *sets, "evaluator.slices=[[carrier, tial]]")
+    assert "has no column `tial`" in str(problem) and "`tail`" in str(problem)
+
+
 def test_data_that_are_made_are_checked_before_the_first_node(write, workload):
     made = "carrier,tail\\nUA,N1\\n"
     write(

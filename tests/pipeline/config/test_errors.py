@@ -52,7 +52,8 @@ def test_five_mistakes_are_named_at_once_with_their_lines(write):
         "pr_auc, accuracy, precision, recall, log_loss, calibration, mean_label, "
         "mean_prediction, f1.\n"
         f'{path}:12:11: evaluator.slices: received "carrier" (text)\n'
-        "    Write `[carrier]`. Allowed: a list of text."
+        "    Write `[carrier]`. Allowed: a list of features, "
+        "`{feature: NAME, bins: [EDGE, …]}`, or lists of these."
     )
 
 

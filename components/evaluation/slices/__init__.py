@@ -1,0 +1,1 @@
+"""Which slices an evaluation has, and which of them a row is in."""
