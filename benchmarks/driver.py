@@ -40,7 +40,7 @@ from tfx.types import standard_artifacts
 from strategos.components.data_files import inference, shards, spans, writing
 from strategos.components.data_files.findings.duplicates import RowHashes
 from strategos.components.data_files.findings.empty_cells import EmptyCells
-from strategos.components.data_files.sources import csv_cuts
+from strategos.components.data_files.sources.text import csv_cuts
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.evaluation import scoring

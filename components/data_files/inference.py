@@ -46,8 +46,7 @@ class Witness:
     def __str__(self) -> str:
         if self.row is None:
             return f"type {self.value} ({self.source.path})"
-        place = f"{self.source.path}: {self.source.place_of(self.part, self.row)}"
-        return f"{self.value[:100]!r} ({place})"
+        return f"{self.value[:100]!r} ({self.source.place(self.part, self.row)})"
 
 
 class Profile:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from strategos.components import events
 from strategos.components.data_files import spans
 from strategos.components.data_files.inference import Profile, Profiles
+from strategos.components.data_files.small_files import SmallFiles
 from strategos.components.data_files.sources import (
     DEFAULT,
     Part,
@@ -25,7 +27,9 @@ from strategos.components.data_files.sources import (
     Source,
     open_source,
 )
-from strategos.components.data_files.sources.source import for_columns, no_row
+from strategos.components.data_files.sources.names import no_row
+from strategos.components.data_files.sources.reading import for_columns
+from strategos.components.data_files.sources.source import WHOLE
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.bad_values import explained
 from strategos.components.data_files.values.times import EXPECTED, Times
@@ -41,6 +45,7 @@ File = tuple[spans.Span, Source]
 _SHARDS = 64  # into which data of medium size are cut
 _LARGE_BYTES = 256 << 20  # of a part, where more parts would use more workers
 _LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20  # of a shard
+_SMALL_BYTES = 256 << 10  # of a file that is read together with others
 
 
 class Piece(NamedTuple):
@@ -50,7 +55,7 @@ class Piece(NamedTuple):
       source: The file.
       part: The part of the file.
       span: Number of the file's span.
-      name: The file's path below the folder that the pattern of the data begins with.
+      base: The folder that the pattern of the data begins with.
       first_row: Index in the file of the part's first row, if known.
       rows: Number of rows, if known.
     """
@@ -58,7 +63,7 @@ class Piece(NamedTuple):
     source: Source
     part: Part
     span: int
-    name: str
+    base: str
     first_row: int | None = None
     rows: int | None = None
 
@@ -68,7 +73,21 @@ class Piece(NamedTuple):
         Args:
           row: Index of the row in the piece.
         """
-        return f"{self.source.path}: {self.source.place_of(self.part, row)}"
+        return self.source.place(self.part, row)
+
+    def stretches(self, row: int, rows: int) -> Iterator[tuple[str, int, int]]:
+        """Divides consecutive rows of the piece by their files.
+
+        Args:
+          row: Index of the first row in the piece.
+          rows: Number of rows.
+
+        Yields:
+          Path of a file below `base`, index in it of the first row, number of its rows.
+        """
+        first = (self.first_row or 0) + row
+        for path, index, own in self.source.stretches(first, rows):
+            yield os.path.relpath(path, self.base), index, own
 
     def fresh(self) -> Piece:
         """This piece for one read, see `Source.fresh`."""
@@ -151,16 +170,18 @@ class ShardRunner:
         columns = max(len(source.names) for _, source in files)
         least = for_columns(_LEAST_BYTES, _MOST_BYTES, columns)
         most = min(max(sum(sizes) // _SHARDS, least), _MOST_BYTES)
-        parts = self._parts([source for _, source in files], most)
+        parts = self._parts([source for _, source in files], sizes, most)
         _warn_of_large_parts(files, sizes, parts)
         base = patterns.fixed_folder(pattern)
         pieces: list[tuple[Piece, int]] = []
         for (span, source), size, of_file in zip(files, sizes, parts, strict=True):
-            name = os.path.relpath(source.path, base)
             per_piece = size // len(of_file)
             for part in of_file:
-                pieces.append((Piece(source, part, span.number, name), per_piece))
-        return [Shard(*each) for each in enumerate(_group(pieces, most))]
+                pieces.append((Piece(source, part, span.number, base), per_piece))
+        return [
+            Shard(number, tuple(_together(group)))
+            for number, group in enumerate(_group(pieces, most))
+        ]
 
     def inspect(
         self, shards: Sequence[Shard], nulls: numerals.Nulls
@@ -214,8 +235,13 @@ class ShardRunner:
             return list(shards)
         return _with_rows(shards, self.fold(shards, _count, operator.add))
 
-    def _parts(self, files: Sequence[Source], size: int) -> list[list[Part]]:
-        parts = [source.parts(size) for source in files]
+    def _parts(
+        self, files: Sequence[Source], sizes: Sequence[int], size: int
+    ) -> list[list[Part]]:
+        parts = [
+            [WHOLE] if source.cut_by_scan and own < size else source.parts(size)
+            for source, own in zip(files, sizes, strict=True)
+        ]
         cut = {
             number: source
             for number, source in enumerate(files)
@@ -264,17 +290,34 @@ def _warn_of_large_parts(
 
 def _group(
     pieces: Iterable[tuple[Piece, int]], most: int
-) -> Iterator[tuple[Piece, ...]]:
+) -> Iterator[list[tuple[Piece, int]]]:
     """Groups of pieces of at most `most` bytes; a larger piece is a group by itself."""
-    members: list[Piece] = []
+    members: list[tuple[Piece, int]] = []
     bytes_ = 0
     for piece, size in pieces:
         if members and bytes_ + size > most:
-            yield tuple(members)
+            yield members
             members, bytes_ = [], 0
-        members.append(piece)
+        members.append((piece, size))
         bytes_ += size
-    yield tuple(members)
+    yield members
+
+
+def _together(pieces: Iterable[tuple[Piece, int]]) -> Iterator[Piece]:
+    """Makes one piece of consecutive small files that their format reads as one."""
+
+    def shared(sized: tuple[Piece, int]) -> tuple[Hashable, int]:
+        piece, size = sized
+        whole = piece.part == WHOLE and size <= _SMALL_BYTES
+        return piece.source.alike if whole else None, piece.span
+
+    for (alike, _), group in itertools.groupby(pieces, shared):
+        some = [piece for piece, _ in group]
+        if alike is None or len(some) == 1:
+            yield from some
+        else:
+            paths = [piece.source.path for piece in some]
+            yield some[0]._replace(source=SmallFiles(some[0].source, paths))
 
 
 def _with_rows(shards: Sequence[Shard], rows: Iterable[int]) -> list[Shard]:
@@ -284,8 +327,8 @@ def _with_rows(shards: Sequence[Shard], rows: Iterable[int]) -> list[Shard]:
         for piece in shard.pieces:
             first = first if piece.part.start else 0
             count = next(counts)
-            name, part = piece.name, piece.part
-            pieces.append(Piece(piece.source, part, piece.span, name, first, count))
+            base, part = piece.base, piece.part
+            pieces.append(Piece(piece.source, part, piece.span, base, first, count))
             first += count
         numbered.append(Shard(shard.number, tuple(pieces)))
     return numbered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -257,11 +258,8 @@ class WriteShard:
             read = 0
             for read, raw, batch in self._batches(piece, rounded, shortened, rejected):
                 empty.see(batch, piece, read)
-                first = (piece.first_row or 0) + read
                 with explained(piece.place, read, EXPECTED):
-                    masks = self.splitter.masks(
-                        raw, piece.span, piece.name, first, self.kinds, self.nulls
-                    )
+                    masks = self._masks(piece, read, raw)
                 for name, values in labels.items():
                     values.see(batch.column(name), masks, piece, read)
                 batch, masks = self._labelled(batch, masks)
@@ -296,6 +294,24 @@ class WriteShard:
             rejected,
             unlabelled,
         )
+
+    def _masks(
+        self, piece: Piece, row: int, raw: pa.RecordBatch
+    ) -> dict[str, np.ndarray]:
+        """bool[rows] by split of rows of a piece, `row` the index of the first."""
+        masks = functools.partial(
+            self.splitter.masks, span=piece.span, kinds=self.kinds, nulls=self.nulls
+        )
+        if not self.splitter.by_position:
+            return masks(raw, file="", row=0)
+        start, parts = 0, []
+        for file, first, rows in piece.stretches(row, raw.num_rows):
+            parts.append(masks(raw.slice(start, rows), file=file, row=first))
+            start += rows
+        return {
+            split: np.concatenate([part[split] for part in parts])
+            for split in self.splitter.splits
+        }
 
     @property
     def _labels(self) -> list[str]:

@@ -15,8 +15,8 @@ from strategos.components.data_files.columns import check_same
 from strategos.components.data_files.inference import Profiles
 from strategos.components.data_files.listing import Listing
 from strategos.components.data_files.sources import Part, Source
+from strategos.components.data_files.sources.names import no_row
 from strategos.components.data_files.sources.reading import CsvFormat, Reading
-from strategos.components.data_files.sources.source import no_row
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES, features
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.data_files.values.numerals import Nulls

@@ -59,7 +59,7 @@ class AvroSource(Source):
         import pyarrow as pa
 
         from strategos.components.data_files.sources import structs
-        from strategos.components.data_files.sources.source import no_row
+        from strategos.components.data_files.sources.names import no_row
 
         rows = 0
         with self._reader() as reader:

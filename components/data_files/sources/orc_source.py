@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.data_files import formats
+from strategos.components.data_files.sources.names import no_row
 from strategos.components.data_files.sources.source import (
     MAX_ROWS,
     WHOLE,
     Part,
     Source,
     chosen,
-    no_row,
 )
 from strategos.components.errors import UserError
 from strategos.components.files import storage

@@ -6,13 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources.source import (
-    MAX_ROWS,
-    WHOLE,
-    Part,
-    Source,
-    no_row,
-)
+from strategos.components.data_files.sources.names import no_row
+from strategos.components.data_files.sources.source import MAX_ROWS, WHOLE, Part, Source
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote

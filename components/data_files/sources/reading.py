@@ -90,3 +90,16 @@ class Reading:
 
 
 DEFAULT = Reading()
+
+_WIDE = 512  # columns
+
+
+def for_columns(size: int, most: int, columns: int) -> int:
+    """Bytes of rows that are worth the calls for each column.
+
+    Args:
+      size: Bytes for a table of up to 512 columns.
+      most: Bytes at most.
+      columns: Number of columns.
+    """
+    return max(size, min(size * columns // _WIDE, most))

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import abc
 import copy
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from strategos.components.data_files.sources.names import check_names
 from strategos.components.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
     from strategos.components.data_files.inference import Profile
     from strategos.components.data_files.sources.reading import Reading
-
-
-MAX_COLUMNS = 50_000
-"""Columns of a file at most: TensorFlow's graph has some operations for each."""
 
 
 class Part(NamedTuple):
@@ -50,19 +46,6 @@ WHOLE = Part()
 
 MAX_ROWS = 32768
 """Rows of a batch at most."""
-
-_WIDE = 512  # columns
-
-
-def for_columns(size: int, most: int, columns: int) -> int:
-    """Bytes of rows that are worth the calls for each column.
-
-    Args:
-      size: Bytes for a table of up to 512 columns.
-      most: Bytes at most.
-      columns: Number of columns.
-    """
-    return max(size, min(size * columns // _WIDE, most))
 
 
 class BadRow(NamedTuple):
@@ -342,6 +325,44 @@ class Source(abc.ABC):
         """
         return self.where(part, self.index_of(row))
 
+    def place(self, part: Part, row: int) -> str:
+        """The file and the place of a row that `batches` has yielded, for messages.
+
+        Args:
+          part: Part of the file that contains the row.
+          row: Index of the row among those that were yielded.
+        """
+        return f"{self.path}: {self.place_of(part, row)}"
+
+    def stretches(self, row: int, rows: int) -> Iterator[tuple[str, int, int]]:
+        """Divides consecutive rows of this source by the files that they are in.
+
+        Args:
+          row: Index of the first row.
+          rows: Number of rows.
+
+        Yields:
+          Path of a file, index in it of the first row, number of its rows.
+        """
+        yield self.path, row, rows
+
+    @property
+    def alike(self) -> Hashable:
+        """What small files have in common that `parsed` takes together; or None."""
+        return None
+
+    def parsed(self, contents: Sequence[bytes]) -> tuple[pa.Table, list[int]] | None:
+        """Parses files that are `alike` at once, this one perhaps not among them.
+
+        Args:
+          contents: The content of each file.
+
+        Returns:
+          All rows and the number of rows of each file; None if the files are to be read
+          one by one, e.g. because one is malformed.
+        """
+        return None
+
     def index_of(self, row: int) -> int:
         """The index in its part of a row that `batches` has yielded.
 
@@ -370,38 +391,3 @@ def chosen(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """Some columns of a batch; pyarrow 10 has no `RecordBatch.select`."""
     columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
     return type(batch).from_arrays(columns, list(names))
-
-
-def no_row(path: str) -> UserError:
-    """The error of a file that has columns, but no row."""
-    return UserError(f"{path}: has no row. Remove the file, or put the data there.")
-
-
-def check_names(path: str, names: Sequence[str]) -> None:
-    """Rejects columns without a name, and names that occur twice.
-
-    Args:
-      path: The file, for the message.
-      names: Column names, in the order of the file.
-      lists: Names of the columns that may have several values in a row.
-
-    Raises:
-      UserError: Names the file and the column; or there are more than `MAX_COLUMNS`.
-    """
-    if len(names) > MAX_COLUMNS:
-        raise UserError(
-            f"{path}: has {len(names):,} columns; at most {MAX_COLUMNS:,} are read. "
-            "Put values of one kind into a list column of a Parquet file."
-        )
-    counts = Counter(names)
-    for position, name in enumerate(names, 1):
-        if not name.strip():
-            raise UserError(
-                f"{path}: column {position} has no name. Name it, or take it out "
-                f"(pandas writes it without `index=False`)."
-            )
-        if counts[name] > 1:
-            raise UserError(
-                f"{path}: column `{name}` occurs {counts[name]} times. Rename all "
-                f"but one."
-            )

@@ -7,13 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources.source import (
-    MAX_ROWS,
-    WHOLE,
-    BadRow,
-    Part,
-    no_row,
-)
+from strategos.components.data_files.sources.names import no_row
+from strategos.components.data_files.sources.source import MAX_ROWS, WHOLE, BadRow, Part
 from strategos.components.data_files.sources.undeclared import OpenSource, in_runs
 from strategos.components.errors import UserError
 

@@ -1,8 +1,8 @@
-"""Files that declare no columns: a row may lack some, and types are those of values.
+"""Files that declare no types, or no columns: a row may lack some.
 
-A library parses many rows at once, if a column has one type in all of them. Where it
-fails, the rows are halved until each part can be parsed, or is one row that cannot. So
-the values do not depend on how a file is cut.
+Types are those of the values. A library parses many rows at once, if a column has one
+type in all of them. Where it fails, the rows are halved until each part can be parsed,
+or is one row that cannot. So the values do not depend on how a file is cut.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from strategos.components.data_files.sources.names import check_names, no_row
 from strategos.components.data_files.sources.source import (
     MAX_ROWS,
     BadRow,
     Part,
     Source,
-    check_names,
-    no_row,
 )
 from strategos.components.errors import UserError
 
@@ -26,6 +25,23 @@ if TYPE_CHECKING:
     from strategos.components.data_files.inference import Profile
 
 _HEAD_BYTES = 1 << 18
+
+
+class TextSource(Source):
+    """One file, or several, without types: each column is text."""
+
+    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
+        """See `Source`; reads all of the part."""
+        rows = 0
+        for batch in self.batches(part):
+            for name, column in zip(self.names, batch.columns, strict=True):
+                profiles[name].see_text(column, self, part, rows)
+            rows += batch.num_rows
+        return rows
+
+    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Source`: `inspect` reads all values."""
+        return iter(())
 
 
 class OpenSource(Source):

@@ -96,7 +96,9 @@ class Predictor:
         span = Span(0, None, None, tuple(map(str, files)))
         opened = shards.open_files([span], reading)
         runner = shards.ShardRunner(Engine(workers=1), str(out))
-        parts = runner._parts([source for _, source in opened], size)
+        parts = runner._parts(
+            [source for _, source in opened], [size] * len(opened), size
+        )
         pieces = [
             (shards.Piece(source, part, 0, ""),)
             for (_, source), of_file in zip(opened, parts, strict=True)

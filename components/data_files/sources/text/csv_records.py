@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
@@ -11,9 +12,9 @@ from itertools import chain
 from typing import Any
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources import csv_cuts
 from strategos.components.data_files.sources.reading import CsvFormat
 from strategos.components.data_files.sources.source import WHOLE, Part
+from strategos.components.data_files.sources.text import csv_cuts
 from strategos.components.errors import UserError
 
 
@@ -56,6 +57,60 @@ def records(
             if record:
                 yield line, record
             line = before + reader.line_num + 1
+
+
+def first(head: bytes, form: CsvFormat) -> list[str]:
+    """The first record; [] if it may not end within the first bytes of a file.
+
+    Args:
+      head: The first bytes, decompressed.
+      form: How the file is written.
+    """
+    if not form.is_utf8 or (form.quote and form.quote.encode() in head):
+        return []
+    lines = head.removeprefix(codecs.BOM_UTF8).splitlines()[:-1]  # the last may go on
+    try:
+        text = next(filter(None, lines), b"").decode()
+    except UnicodeDecodeError:
+        return []
+    return next(csv.reader([text], **dialect(form)), [])
+
+
+def rows_of(content: bytes, names: tuple[str, ...], form: CsvFormat) -> list[bytes]:
+    """The rows of a small file as it has them; [] unless they are beyond doubt.
+
+    Args:
+      content: The file, in an encoding that `has_ascii_bytes`.
+      names: The header that it should have.
+      form: How it is written.
+    """
+    content = content.removeprefix(codecs.BOM_UTF8)
+    quote = form.quote.encode()
+    if b"\0" in content:
+        return []
+    if quote and quote in content:
+        return _quoted(content.splitlines(keepends=True), names, form)
+    header, *rows = [*filter(None, content.splitlines())] or [b""]
+    own = header.decode(form.encoding, "replace").split(form.delimiter)
+    return rows if tuple(own) == names else []
+
+
+def _quoted(
+    lines: Sequence[bytes], names: tuple[str, ...], form: CsvFormat
+) -> list[bytes]:
+    """The rows of a file whose fields may have line breaks within quotes."""
+    rows, start, header = list[bytes](), 0, tuple[str, ...]()
+    try:
+        text = [line.decode(form.encoding) for line in lines]
+        # Strict: an error where a quote stays open.
+        reader = csv.reader(text, strict=True, **dialect(form))
+        for record in filter(None, reader):
+            row = b"".join(lines[start : reader.line_num])
+            start, header = reader.line_num, header or tuple(record)
+            rows.append(row.strip(b"\r\n"))
+    except (csv.Error, UnicodeDecodeError):
+        return []
+    return rows[1:] if header == names else []
 
 
 def line_of(

@@ -10,12 +10,8 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources.source import (
-    WHOLE,
-    BadRow,
-    Part,
-    no_row,
-)
+from strategos.components.data_files.sources.names import no_row
+from strategos.components.data_files.sources.source import WHOLE, BadRow, Part
 from strategos.components.data_files.sources.undeclared import OpenSource, in_runs
 from strategos.components.errors import UserError
 from strategos.components.files import storage

@@ -10,26 +10,26 @@ import re
 import sys
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from strategos.components.data_files import formats
-from strategos.components.data_files.sources import csv_cuts, csv_records
+from strategos.components.data_files.sources.names import check_names
 from strategos.components.data_files.sources.reading import (
     DEFAULT,
     CsvFormat,
     Reading,
+    for_columns,
 )
 from strategos.components.data_files.sources.source import (
     MAX_ROWS,
     WHOLE,
     BadRow,
     Part,
-    Source,
-    check_names,
-    for_columns,
 )
+from strategos.components.data_files.sources.text import csv_cuts, csv_records
+from strategos.components.data_files.sources.undeclared import TextSource
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.csv
 
-    from strategos.components.data_files.inference import Profile
 
 _BLOCK_BYTES, _MOST_BYTES = 8 << 20, 32 << 20
 _ZERO = re.compile(b"\\0")
 _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
-class CsvSource(Source):
+class CsvSource(TextSource):
     """A CSV file with a header; every column is read as text.
 
     An empty field is a missing value. Malformed is a row that has not as many fields as
@@ -57,25 +56,36 @@ class CsvSource(Source):
 
     cut_by_scan = True
 
-    def __init__(self, path: str, form: CsvFormat = DEFAULT.csv):
-        """See `Source`."""
+    def __init__(self, path: str, form: CsvFormat = DEFAULT.csv, head: bytes = b""):
+        """See `Source`.
+
+        Args:
+          path: A file that `check` accepts.
+          form: How it is written.
+          head: Its first bytes, decompressed, if they are known.
+        """
         self.path = path
         self.form = form
-        self.names = self._read_header()
+        self.names = self._read_header(head)
 
     @classmethod
     def open(cls, path: str, reading: Reading) -> CsvSource:
         """See `Source`."""
-        cls.check_as(path, reading)
-        return cls(path, reading.csv)
+        return cls(path, reading.csv, cls._checked_head(path, reading))
 
     @classmethod
     def check_as(cls, path: str, reading: Reading) -> None:
         """See `Source`."""
+        cls._checked_head(path, reading)
+
+    @classmethod
+    def _checked_head(cls, path: str, reading: Reading) -> bytes:
         head = formats.head(path)
         if not head:
             raise UserError(_empty(path))
-        formats.check_text(path, formats.unpacked(path, head), reading.csv.encoding)
+        head = formats.unpacked(path, head)
+        formats.check_text(path, head, reading.csv.encoding)
+        return head
 
     @classmethod
     def check(cls, path: str) -> None:
@@ -89,6 +99,33 @@ class CsvSource(Source):
         starts = csv_cuts.starts(self.path, size, self.form)
         return list(map(Part, starts, [*starts[1:], None]))
 
+    @property
+    def alike(self) -> Hashable:
+        """See `Source`."""
+        apart = formats.compression(self.path) or not self.form.has_ascii_bytes
+        return None if apart or self.tolerant else (self.names, self.form)
+
+    def parsed(self, contents: Sequence[bytes]) -> tuple[pa.Table, list[int]] | None:
+        """See `Source`."""
+        import pyarrow as pa
+        import pyarrow.csv
+
+        lines = [self.form.delimiter.join(self.names).encode(self.form.encoding)]
+        counts = []
+        for content in contents:
+            rows = csv_records.rows_of(content, self.names, self.form)
+            if not rows:
+                return None
+            lines += rows
+            counts.append(len(rows))
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(b"\n".join(lines)), **self._options(WHOLE)
+            )
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            return None
+        return (table, counts) if table.num_rows == sum(counts) else None
+
     def scan(self, part: Part) -> csv_cuts.Scan:
         """See `Source`."""
         return csv_cuts.scan(self.path, part, self.form)
@@ -100,19 +137,6 @@ class CsvSource(Source):
             line = csv_cuts.count_lines(self.path, row) + 1
             raise UserError(_unclosed(self.path, line))
         return csv_cuts.cut(scans)
-
-    def inspect(self, part: Part, profiles: Mapping[str, Profile]) -> int:
-        """See `Source`; reads all of the part."""
-        rows = 0
-        for batch in self.batches(part):
-            for name, column in zip(self.names, batch.columns, strict=True):
-                profiles[name].see_text(column, self, part, rows)
-            rows += batch.num_rows
-        return rows
-
-    def unseen(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Source`: `inspect` reads all values."""
-        return iter(())
 
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
@@ -175,26 +199,32 @@ class CsvSource(Source):
             source.seek(part.start)
         elif codec:
             source = pa.CompressedInputStream(source, codec)
-        return pyarrow.csv.open_csv(
-            source,
-            read_options=pyarrow.csv.ReadOptions(
+        return pyarrow.csv.open_csv(source, **self._options(part))
+
+    def _options(self, part: Part) -> dict[str, Any]:
+        """Arguments of Arrow's readers for a part of the file."""
+        import pyarrow as pa
+        import pyarrow.csv
+
+        return {
+            "read_options": pyarrow.csv.ReadOptions(
                 block_size=for_columns(_BLOCK_BYTES, _MOST_BYTES, len(self.names)),
                 column_names=self.names if part.start else None,
                 use_threads=self.malformed is None,  # else a row has no number
                 encoding=self._arrow_encoding,
             ),
-            parse_options=pyarrow.csv.ParseOptions(
+            "parse_options": pyarrow.csv.ParseOptions(
                 delimiter=self.form.delimiter,
                 quote_char=self.form.quote or False,
                 newlines_in_values=True,
                 invalid_row_handler=self._handler(part),
             ),
-            convert_options=pyarrow.csv.ConvertOptions(
+            "convert_options": pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
                 strings_can_be_null=True,
                 null_values=["", *self.form.nulls],
             ),
-        )
+        }
 
     def _handler(self, part: Part) -> Callable[[pyarrow.csv.InvalidRow], str] | None:
         """Notes each row with a wrong number of fields, which Arrow leaves out.
@@ -226,9 +256,11 @@ class CsvSource(Source):
             f"{remedy}"
         )
 
-    def _read_header(self) -> tuple[str, ...]:
+    def _read_header(self, head: bytes) -> tuple[str, ...]:
         try:
-            _, header = next(self._records(), (0, []))
+            header = csv_records.first(head, self.form)
+            if not header:
+                _, header = next(self._records(), (0, []))
         except _UNREADABLE as error:
             raise UserError(self._explain(WHOLE, error)) from error
         if not header:
