@@ -144,6 +144,8 @@ class Accuracy(Ratio):
     description = "share of right predictions (binary, multi_label: at threshold 0.5)"
     tasks = (*_YES_OR_NO, "multi_class")
     direction = "higher"
+    threshold = 0.5
+    tfma_threshold = "threshold"
     tfma: ClassVar[Mapping[str, str]] = {
         "binary": "BinaryAccuracy",
         "multi_label": "BinaryAccuracy",
@@ -156,7 +158,7 @@ class Accuracy(Ratio):
 
         if batch.task == "multi_class":
             return batch.columns["right"]
-        return (positive(batch) == batch.label).astype(np.float64)
+        return (positive(batch, self) == batch.label).astype(np.float64)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
@@ -164,7 +166,8 @@ class Accuracy(Ratio):
 
         if one.task == "multi_class":
             return one.share
-        return np.maximum(one.shares, 1 - one.shares).mean(axis=0)
+        right = np.where(one.ones(self), one.shares, 1 - one.shares)
+        return right.mean(axis=0)
 
 
 class Precision(Ratio):
@@ -173,23 +176,25 @@ class Precision(Ratio):
     description = "share of right ones among the positive predictions, threshold 0.5"
     tasks = _YES_OR_NO
     direction = "higher"
+    threshold = 0.5
+    tfma_threshold = "thresholds"
     tfma = "Precision"
     shows_learning = False
     undefined_by_answers = "no prediction is above 0.5"
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        return positive(batch) * batch.label
+        return positive(batch, self) * batch.label
 
     def below(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        return positive(batch)
+        return positive(batch, self)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
         import numpy as np
 
-        found, predicted, _ = one.found()
+        found, predicted, _ = one.found(self)
         return np.where(predicted > 0, found / np.maximum(predicted, 1), np.nan)
 
 
@@ -199,13 +204,15 @@ class Recall(Ratio):
     description = "share of the positive labels that are found, threshold 0.5"
     tasks = _YES_OR_NO
     direction = "higher"
+    threshold = 0.5
+    tfma_threshold = "thresholds"
     tfma = "Recall"
     shows_learning = False
     undefined_by_labels = "no label is 1"
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        return positive(batch) * batch.label
+        return positive(batch, self) * batch.label
 
     def below(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
@@ -215,7 +222,7 @@ class Recall(Ratio):
         """See `Metric`."""
         import numpy as np
 
-        found, _, labelled = one.found()
+        found, _, labelled = one.found(self)
         known = labelled > 0
         return np.where(known, found / np.where(known, labelled, 1.0), np.nan)
 
@@ -366,15 +373,18 @@ class Rmse(Mse):
         return np.sqrt(one.variance)
 
 
-def positive(batch: Batch) -> np.ndarray:
-    """Whether each answer is above 0.5, float64 [rows]: 0 or 1.
+def positive(batch: Batch, metric: Metric) -> np.ndarray:
+    """Whether each answer is above the threshold, float64 [rows]: 0 or 1.
 
     Args:
       batch: The rows.
+      metric: A metric with a threshold, which is compared in single precision: a
+        model's answer of 0.3 is not above 0.3.
     """
     import numpy as np
 
-    return (batch.prediction > 0.5).astype(np.float64)
+    threshold = float(np.float32(metric.threshold))
+    return (batch.prediction > threshold).astype(np.float64)
 
 
 def _one_area(one: OneAnswer, area: Area) -> np.ndarray:

@@ -23,8 +23,8 @@ from typing import Any
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import (
     METRICS,
-    bare,
     metric_names,
+    plain,
 )
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.slicing import slicings
@@ -67,7 +67,7 @@ def write(path: Path, scored: Scored, metrics: Sequence[str]) -> None:
       scored: Results of all rows.
       metrics: The metrics that have sums.
     """
-    if not {*map(bare, metrics)} <= {*METRICS.own}:
+    if not {*map(plain, metrics)} <= {*METRICS.own}:
         return
     for part in (scored, *scored.heads.values()):
         part.sums.compact()
@@ -95,7 +95,7 @@ def read(path: Path, evaluator: Mapping[str, Any]) -> Scored | None:
       Results of all rows; or None if the file is missing or damaged, or has not all of
       the sums: then rows must be scored.
     """
-    if not {*map(bare, metric_names(evaluator))} <= {*METRICS.own}:
+    if not {*map(plain, metric_names(evaluator))} <= {*METRICS.own}:
         return None
     scored = _whole(path)
     if scored is None or not (selected := _selected(scored, evaluator)):

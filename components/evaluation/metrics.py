@@ -20,7 +20,10 @@ Usage, in a package with the entry point `brier = "package.module:Brier"` in the
 from __future__ import annotations
 
 import abc
+import copy
+import functools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from strategos.components.evaluation.trivial import OneAnswer
 
 Columns = Mapping[str, "np.ndarray"]
+
+RANK = "rank"
+"""The column for metrics of the likeliest classes; see `Batch.columns`."""
 
 TASKS = ("binary", "multi_class", "multi_label", "regression")
 TRIVIAL = {
@@ -62,7 +68,9 @@ class Batch:
       label: float64 [rows].
       columns: float64 [rows] each: `prediction` for binary, multi_label and regression;
         for multi_class `right` (1 if the likeliest class is the label) and `loss`
-        (cross entropy).
+        (cross entropy). If a metric `…@topK` is asked for, also `rank`: how many
+        classes of the row are likelier than the label (multi_class) or than this class
+        (multi_label).
       code: int [rows], the slice of each row.
       slices: Number of slices.
       weight: float64 [rows], all above 0: how much each row counts; None for 1.
@@ -115,6 +123,9 @@ class Metric(abc.ABC):
       tfma: Class in TFMA or Keras that computes the same number, or the class by task;
         "" for none.
       tfma_config: Arguments of that class.
+      threshold: Number above which a probability is a positive answer; None for a
+        metric without one.
+      tfma_threshold: The argument of that class for the threshold.
     """
 
     description: ClassVar[str]
@@ -128,6 +139,8 @@ class Metric(abc.ABC):
     shares: ClassVar[str] = ""
     tfma: ClassVar[str | Mapping[str, str]] = ""
     tfma_config: ClassVar[Mapping[str, Any]] = {}
+    threshold: float | None = None
+    tfma_threshold: ClassVar[str] = ""
 
     @abc.abstractmethod
     def sums(self, batch: Batch) -> Any:
@@ -169,6 +182,23 @@ class Metric(abc.ABC):
           one: The trivial model.
         """
         return None
+
+    def at(self, threshold: str) -> Metric:
+        """The metric at another threshold.
+
+        Args:
+          threshold: A number between 0 and 1, as in the metric's name.
+        """
+        other = copy.copy(self)
+        other.threshold = float(threshold)
+        for text in ("description", "undefined_by_answers"):
+            setattr(other, text, getattr(self, text).replace("0.5", threshold))
+        if self.shares:  # sums of another threshold are other sums
+            other.shares = f"{self.shares}@{threshold}"  # type: ignore[misc]
+        other.tasks = [each for each in self.tasks if each != "multi_class"]  # type: ignore[misc]
+        argument = {self.tfma_threshold: other.threshold} if self.tfma_threshold else {}
+        other.tfma_config = {**self.tfma_config, **argument}  # type: ignore[misc]
+        return other
 
     @property
     def is_compared(self) -> bool:
@@ -247,7 +277,56 @@ class SliceMetrics:
         return f"{self.feature}={slicing.text(self.value)}"
 
 
-METRICS: Registry[Metric] = Registry(
+class _Metrics(Registry[Metric]):
+    """Metrics by name, or by name and parameter: `recall@0.3`, `accuracy@top3`."""
+
+    def __getitem__(self, name: str) -> Metric:
+        """Imports a metric; see `Registry`."""
+        base, at, parameter = name.partition("@")
+        if not at:
+            return super().__getitem__(name)
+        if base not in self.own:
+            raise KeyError(name)
+        found = _parametrized(base, parameter)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        base, at, parameter = str(name).partition("@")
+        if not at:
+            return super().__contains__(name)
+        return base in self.own and _parametrized(base, parameter) is not None
+
+
+_TOP: Registry[Metric] = Registry(
+    "strategos.metrics.top",
+    Metric,
+    {
+        name: f"strategos.components.evaluation.classes.top:{kind}"
+        for name, kind in {
+            "accuracy": "TopAccuracy",
+            "precision": "TopPrecision",
+            "recall": "TopRecall",
+        }.items()
+    },
+    classes=True,
+)
+"""Metrics of the likeliest classes, by the name before `@top`."""
+
+
+@functools.cache
+def _parametrized(name: str, parameter: str) -> Metric | None:
+    """The metric at a threshold, or of the likeliest classes; None if there is none."""
+    if top := re.fullmatch("top([1-9][0-9]{0,5})", parameter):
+        kind: Any = _TOP[name] if name in _TOP.own else None
+        return kind(int(top[1])) if kind else None
+    metric = METRICS[name]
+    is_share = re.fullmatch(r"0\.[0-9]{1,9}", parameter) and float(parameter) > 0
+    return metric.at(parameter) if is_share and metric.threshold else None
+
+
+METRICS: Registry[Metric] = _Metrics(
     "strategos.metrics",
     Metric,
     {
@@ -280,7 +359,7 @@ METRICS: Registry[Metric] = Registry(
         }.items()
     },
 )
-"""Metrics by name, as in `evaluator.metrics`."""
+"""Metrics by name, as in `evaluator.metrics`; iterating yields those without `@`."""
 
 
 def names(task: str) -> list[str]:
@@ -312,6 +391,25 @@ def bare(name: str) -> str:
     return name if name in METRICS else name.partition(".")[2] or name
 
 
+def plain(name: str) -> str:
+    """The name of a metric without its head and its parameter: `recall`.
+
+    Args:
+      name: As in `evaluator.metrics`, such as `late.recall@0.3`.
+    """
+    return bare(name).partition("@")[0]
+
+
+def top(name: str) -> int:
+    """The number of classes of a metric `…@topK`; 0 for other metrics.
+
+    Args:
+      name: As in `evaluator.metrics`.
+    """
+    digits = name.rpartition("@top")[2] if "@top" in name else ""
+    return int(digits) if digits.isdigit() else 0
+
+
 def measured(names: Iterable[str]) -> list[str]:
     """The metrics among names, in the table's order.
 
@@ -319,8 +417,8 @@ def measured(names: Iterable[str]) -> list[str]:
       names: Names of properties of an evaluation.
     """
     places = {name: place for place, name in enumerate(METRICS)}
-    found = [name for name in names if bare(name) in places]
-    return sorted(found, key=lambda name: places[bare(name)])
+    found = [name for name in names if bare(name) in METRICS]
+    return sorted(found, key=lambda name: places[plain(name)])
 
 
 def metric_names(evaluator: Mapping[str, Any]) -> list[str]:

@@ -11,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.evaluation.classes import ranking
 from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.formulas import EPSILON
 from strategos.components.evaluation.inputs.models import Location, Model, loaded
 from strategos.components.evaluation.inputs.rows import Question, Rows
-from strategos.components.evaluation.metrics import MOST_SLICES, Columns
+from strategos.components.evaluation.metrics import MOST_SLICES, RANK, top
 from strategos.components.evaluation.plots import counts
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
@@ -118,7 +119,10 @@ class Scorer:
                     raise
                 scored.unusable[location.name] = error.message
                 continue
-            scores[location.name] = _columns(answer, label, question.task)
+            columns = _columns(answer, label, question.task)
+            if any(map(top, question.metrics)):
+                columns |= {RANK: ranking.of(answer, label, question.task)}
+            scores[location.name] = columns
             scored.widen(location.name, answer)
             known = names or answers.models[0].class_names(question.head)
             found = counts.of(question.task, label, answer, weight, known)
@@ -244,6 +248,7 @@ def _checked(
             f"gives {counted(answer.shape[1], 'number')} per example; task {task} "
             f"needs {needed}. Correct evaluator.task, or the model's last layer."
         )
+    ranking.check(answer.shape[1], question.metrics)
     if task == "multi_class" and label.max() >= answer.shape[1]:
         raise model.error(
             f"knows {answer.shape[1]} classes, but label `{question.label}` is "
@@ -298,7 +303,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> Columns:
+def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> dict[str, np.ndarray]:
     if task != "multi_class":
         return {"prediction": answer if task == "multi_label" else answer[:, 0]}
     known = np.isfinite(answer).all(axis=1)

@@ -15,6 +15,7 @@ import numpy as np
 
 from strategos.components.evaluation.classes.entries import spread
 from strategos.components.evaluation.curves import narrow
+from strategos.components.evaluation.metrics import Metric
 
 MOST_VALUES = 1024  # distinct labels of a slice that are kept apart
 _COMPACTED = 1 << 14  # entries up to which nothing is compacted
@@ -48,13 +49,24 @@ class OneAnswer:
     variance: np.ndarray = field(default_factory=_nothing)
     shares: np.ndarray = field(default_factory=_nothing)
 
-    def found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def ones(self, metric: Metric) -> np.ndarray:
+        """Whether the answer for each class is positive; bool [classes, slices].
+
+        Args:
+          metric: A metric with a threshold.
+        """
+        return self.shares > (metric.threshold or 0.5)
+
+    def found(self, metric: Metric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """True positives, positive answers and positive labels a row.
 
+        Args:
+          metric: A metric with a threshold.
+
         Returns:
-          float64 [slices] each, summed over the classes; answers at threshold 0.5.
+          float64 [slices] each, summed over the classes.
         """
-        ones = self.shares > 0.5
+        ones = self.ones(metric)
         found = np.where(ones, self.shares, 0.0).sum(axis=0) + 0 * self.answer
         return found, ones.sum(axis=0) + 0 * self.answer, self.shares.sum(axis=0)
 

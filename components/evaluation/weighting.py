@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strategos.components.evaluation.metrics import METRICS, Batch
+from strategos.components.evaluation.metrics import METRICS, Batch, plain
 
 
 def unweighted(names: Sequence[str], task: str) -> list[str]:
@@ -16,7 +16,8 @@ def unweighted(names: Sequence[str], task: str) -> list[str]:
       names: Names in `METRICS` that are defined for the task.
       task: One of `metrics.TASKS`.
     """
-    others = [name for name in names if name in METRICS and name not in METRICS.own]
+    known = (name for name in names if name in METRICS)
+    others = [name for name in known if plain(name) not in METRICS.own]
     return [name for name in others if _ignores(name, task)]
 
 

@@ -21,6 +21,7 @@ from strategos.components.evaluation.metrics import (
     TASKS,
     bare,
     names,
+    plain,
 )
 from strategos.components.evaluation.slices.slicing import CLASS, Slicing
 from strategos.components.wording import did_you_mean, nearest
@@ -126,7 +127,8 @@ class Evaluator(Section):
     metrics: Annotated[
         Texts, Field(min_length=1), Allowed("a list of one metric or more")
     ] = Field(
-        description="Metrics to compute, see the table of metrics; of a head as "
+        description="Metrics to compute, see the table of metrics; at a threshold as "
+        "`recall@0.3`, of the likeliest classes as `accuracy@top3`, of a head as "
         "`HEAD.METRIC`."
     )
     slices: entries.Entries = Field(
@@ -247,6 +249,15 @@ def _unknown_metric(
     if name in METRICS and not _usable(name):
         (problem,) = problems(METRICS, name)
         return reject_at(loc, **problem)
+    base, at, _ = name.partition("@")
+    if at and base in METRICS and name not in METRICS:
+        return reject_at(
+            loc,
+            f"`{name}` is no metric, and `{base}` is",
+            expected="a threshold between 0 and 1 behind `@`, such as `recall@0.3`, "
+            "of a metric with a threshold, or `accuracy@top3` and other numbers of "
+            "classes, of accuracy, precision and recall",
+        )
     if name in METRICS:
         tasks = " or ".join(sorted(METRICS[name].tasks))
         message = f"`{name}` is not defined for the task {task}"
@@ -317,7 +328,8 @@ def _range_errors(
     metric: str, limits: Limits, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
     """Yields an error for a limit that no value of the metric can reach."""
-    if metric not in METRICS.own or METRICS[metric].direction is None:
+    is_own = _usable(metric) and plain(metric) in METRICS.own
+    if not is_own or METRICS[metric].direction is None:
         return
     higher = METRICS[metric].direction == "higher"
     if higher and limits.at_least is not None and limits.at_least > 1:

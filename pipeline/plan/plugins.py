@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.data_files import sources
 from strategos.components.data_files.sources import SOURCES
-from strategos.components.evaluation.metrics import METRICS, bare
+from strategos.components.evaluation.metrics import METRICS, plain
 from strategos.components.plugins import Registry
 from strategos.components.push_targets import targets
 from strategos.components.shards.beam_engine import ENGINES
@@ -47,7 +47,7 @@ def readers(config: Config) -> Iterator[tuple[Registry[Any], str]]:
 def metrics(config: Config) -> Iterator[tuple[Registry[Any], str]]:
     """Yields the metrics of the evaluator."""
     for name in config.evaluator.metrics if config.evaluator else ():
-        yield METRICS, bare(name)
+        yield METRICS, plain(name)
 
 
 def gates(config: Config) -> Iterator[tuple[Registry[Any], str]]:

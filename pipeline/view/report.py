@@ -15,7 +15,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
-from strategos.components.evaluation.metrics import METRICS, TRIVIAL, bare
+from strategos.components.evaluation.metrics import METRICS, TRIVIAL, plain
 from strategos.components.files import filesystems
 from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import results, terminal
@@ -362,7 +362,7 @@ def history_metrics(runs: Sequence[Run]) -> list[str]:
     counts = Counter(name for run in runs for name in run.metrics)
     # ML Metadata returns properties in no order; the table of metrics has one.
     rank = {name: place for place, name in enumerate(METRICS)}
-    return sorted(counts, key=lambda name: (-counts[name], rank.get(bare(name), 99)))
+    return sorted(counts, key=lambda name: (-counts[name], rank.get(plain(name), 99)))
 
 
 def remark(run: Run) -> str:

@@ -27,21 +27,23 @@ class F1(Ratio):
     description = "harmonic mean of precision and recall, threshold 0.5"
     tasks = ("binary", "multi_label")
     direction = "higher"
+    threshold = 0.5
+    tfma_threshold = "thresholds"
     tfma = "F1Score"
     shows_learning = False
     undefined_by_answers = "no label is 1, and no prediction is above 0.5"
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        return 2 * positive(batch) * batch.label
+        return 2 * positive(batch, self) * batch.label
 
     def below(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        return positive(batch) + batch.label
+        return positive(batch, self) + batch.label
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        return _f1(*one.found())
+        return _f1(*one.found(self))
 
 
 class HammingLoss(Ratio):
@@ -50,18 +52,20 @@ class HammingLoss(Ratio):
     description = "share of wrong answers among all classes of all rows, threshold 0.5"
     tasks = ("multi_label",)
     direction = "lower"
+    threshold = 0.5
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
         import numpy as np
 
-        return (positive(batch) != batch.label).astype(np.float64)
+        return (positive(batch, self) != batch.label).astype(np.float64)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
         import numpy as np
 
-        return np.minimum(one.shares, 1 - one.shares).mean(axis=0)
+        wrong = np.where(one.ones(self), 1 - one.shares, one.shares)
+        return wrong.mean(axis=0)
 
 
 class ExactMatch(Ratio):
@@ -70,12 +74,13 @@ class ExactMatch(Ratio):
     description = "share of rows whose classes are all right, threshold 0.5"
     tasks = ("multi_label",)
     direction = "higher"
+    threshold = 0.5
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`: the row's result, for each of its classes."""
         import numpy as np
 
-        right = (positive(batch) == batch.label).reshape(-1, batch.classes)
+        right = (positive(batch, self) == batch.label).reshape(-1, batch.classes)
         return right.all(axis=1).repeat(batch.classes).astype(np.float64)
 
 
@@ -84,6 +89,7 @@ class _Macro(Metric):
 
     tasks = ("multi_label",)
     direction = "higher"
+    threshold = 0.5
     shows_learning = False
     shares = "found_by_class"
 
@@ -95,7 +101,7 @@ class _Macro(Metric):
         """
         import numpy as np
 
-        predicted, shape = positive(batch), (batch.classes, batch.slices)
+        predicted, shape = positive(batch, self), (batch.classes, batch.slices)
         place = np.arange(len(batch.code)) % batch.classes
         code = place * batch.slices + batch.code
         by_class = dataclasses.replace(batch, code=code, slices=shape[0] * shape[1])
@@ -126,7 +132,7 @@ class _Macro(Metric):
         """See `Metric`."""
         import numpy as np
 
-        ones = (one.shares > 0.5).astype(np.float64)
+        ones = one.ones(self).astype(np.float64)
         parts = ones * one.shares, ones, one.shares
         values = np.nan_to_num(self.of_class(*parts)).mean(axis=0)
         return np.where(np.isnan(one.answer), np.nan, values)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationInfo
 
+from strategos.components.evaluation.metrics import top
 from strategos.components.targets.label import Label
 from strategos.components.wording import choices, did_you_mean, listed, quoted
 from strategos.pipeline.config.data import Data
@@ -103,6 +104,10 @@ def _check_evaluator(
             f"{len(label.columns)} columns"
         )
         raise_all([reject_at(("task",), cause, expected="multi_label")])
+    for index, name in enumerate(evaluator.metrics if label.is_several else ()):
+        if top(name) > len(label.columns):
+            cause = f"`{name}`: `label` names {len(label.columns)} classes"
+            raise_all([reject_at(("metrics", index), cause)])
     if evaluator.task == "multi_label" and trainer and trainer.class_weight:
         raise reject(
             "`trainer.class_weight` weighs a row by its class, and with `task: "

@@ -92,3 +92,38 @@ def test_a_bound_on_a_cross_that_is_not_sliced_by_is_rejected(reading):
         reading("[[a, b]]", metrics="[auc]", bounds=bounds)
     assert "a bound on `a x c`, which is not in `evaluator.slices`" in str(caught.value)
     assert "Did you mean `a x b`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("recall@1.5", "`recall@1.5` is no metric, and `recall` is"),
+        ("auc@0.3", "Allowed: a threshold between 0 and 1 behind `@`, such as"),
+        ("accuracy@top0", "`accuracy@top0` is no metric, and `accuracy` is"),
+        ("accuracy@top3", "`accuracy@top3` is not defined for the task binary"),
+        ("recal@0.3", "`recal@0.3` is not a metric"),
+    ],
+)
+def test_parameters_that_a_metric_does_not_take_are_rejected(reading, metric, message):
+    with pytest.raises(BadInputError) as caught:
+        reading("[]", metrics=f"[{metric}]", bounds="null")
+    (problem,) = caught.value.problems
+    assert problem.key == "evaluator.metrics.0" and message in str(problem)
+
+
+def test_metrics_with_a_parameter_have_bounds(reading):
+    metrics, bounds = (
+        "[auc, recall@0.3]",
+        "{recall@0.3: {at_least: 0.8, may_drop: 0.1}}",
+    )
+    found = reading("[carrier]", metrics=metrics, bounds=bounds)
+    assert found.bounds["recall@0.3"].at_least == 0.8
+    with pytest.raises(BadInputError, match=r"recall@0\.3 is at most 1: nothing can"):
+        reading("[carrier]", metrics=metrics, bounds="{recall@0.3: {at_least: 2}}")
+
+
+def test_more_classes_than_the_label_has_are_rejected(workload):
+    task = "{task: multi_label, metrics: [recall@top3], slices: [], bounds: null}"
+    sets = ["label=[late, tail]", f"evaluator={task}"]
+    with pytest.raises(BadInputError, match="`recall@top3`: `label` names 2 classes"):
+        load(workload, sets=sets)
