@@ -22,6 +22,8 @@ from strategos.components.statistics.top_values import TopValuesGenerator
 Batch: TypeAlias = "pa.RecordBatch | columns.Rows"
 """Rows of decoded tf.Examples."""
 
+_VALUES = 1 << 21  # of a column that TFDV gets at a time
+
 
 def compute(
     batches: Iterable[Batch],
@@ -76,11 +78,26 @@ class _Column:
 
 
 def _by_column(batch: Batch) -> Iterator[_Column]:
-    """Yields the columns of a batch: decoded, all of them would take much memory."""
-    rows = batch.num_rows
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        yield _Column(pa.schema([(name, column.type)]), (column,), rows)
-        rows = 0
+    """Yields the columns of a batch: decoded, all of them would take much memory.
+
+    Rows with thousands of values, e.g. of pixels, come some at a time, as TFDV copies
+    the values of a column several times.
+    """
+    for number, (name, column) in enumerate(
+        zip(batch.schema.names, batch.columns, strict=True)
+    ):
+        schema = pa.schema([(name, column.type)])
+        rows = _rows_at_a_time(column)
+        for start in range(0, max(len(column), 1), rows):
+            some = column.slice(start, rows)
+            yield _Column(schema, (some,), 0 if number else len(some))
+
+
+def _rows_at_a_time(column: pa.Array) -> int:
+    if pa.types.is_null(column.type):
+        return max(len(column), 1)
+    values = len(column.values)
+    return max(1, min(_VALUES * len(column) // max(values, 1), len(column)))
 
 
 def _add(batches: Iterable[Batch]) -> list[Any]:

@@ -113,6 +113,47 @@ def exact(feature):
     return copy
 
 
+@pytest.mark.parametrize("most", [1, 7, 100, 1 << 21])
+def test_rows_of_many_values_come_some_at_a_time(monkeypatch, most):
+    from tensorflow_data_validation import StatsOptions
+    from tensorflow_data_validation.statistics import stats_impl
+
+    from strategos.components.statistics import generators
+
+    monkeypatch.setattr(generators, "_VALUES", most)
+    draw = random.Random(most)
+
+    def lists(value):
+        return [
+            None if draw.random() < 0.1 else [value() for _ in range(draw.randrange(9))]
+            for _ in range(200)
+        ]
+
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(lists(lambda: draw.randrange(256)), pa.large_list(pa.int64())),
+            pa.array(lists(draw.random), pa.large_list(pa.float32())),
+            pa.array(
+                lists(lambda: b"ab"[: draw.randrange(3)]), pa.large_list(pa.binary())
+            ),
+            pa.nulls(200),
+        ],
+        ["pixels", "floats", "texts", "nothing"],
+    )
+    batches = [batch, batch.slice(0, 0), batch.slice(50, 120)]
+    ours = generators.compute(batches)
+    theirs = stats_impl.generate_statistics_in_memory(
+        pa.Table.from_batches(batches).combine_chunks().to_batches()[0], StatsOptions()
+    )
+    assert ours.datasets[0].num_examples == theirs.datasets[0].num_examples == 320
+    ours, theirs = by_name(ours), by_name(theirs)
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        assert exact(ours[name]) == exact(expected), name
+        assert ours[name].num_stats.mean == pytest.approx(expected.num_stats.mean)
+        assert ours[name].num_stats.std_dev == pytest.approx(expected.num_stats.std_dev)
+
+
 def test_values_counted_over_many_batches():
     from tensorflow_data_validation import StatsOptions
 

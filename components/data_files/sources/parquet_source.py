@@ -40,9 +40,11 @@ class ParquetSource(Source):
             groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
             self._groups = [(each.num_rows, each.total_byte_size) for each in groups]
             self.suspects = _suspects(file, frozenset(self.names))
+            values = _most_values(file) if self.lists else 0
         rows = self.rows_of(WHOLE)
         self.is_empty = not rows
-        size = sum(size for _, size in self._groups)
+        # A byte of an image becomes an int64, like all whole numbers.
+        size = max(sum(size for _, size in self._groups), 8 * values)
         per_batch = _BATCH_BYTES * rows // max(size, 1)
         self._batch_rows = min(max(per_batch, 1), MAX_ROWS)
 
@@ -139,6 +141,16 @@ def _has_dictionary(data_type: pa.DataType, nested: bool = False) -> bool:
     if is_list(data_type):
         return _has_dictionary(data_type.value_type, nested=True)
     return nested and types.is_dictionary(data_type)
+
+
+def _most_values(file: pyarrow.parquet.ParquetFile) -> int:
+    """The number of values of the column that has most."""
+    metadata = file.metadata
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    return max(
+        sum(group.column(index).num_values for group in groups)
+        for index in range(metadata.num_columns)
+    )
 
 
 def _suspects(

@@ -161,6 +161,18 @@ def test_parts_of_any_size_hold_each_row_once(tmp_path, name):
         ]
 
 
+def test_images_come_in_batches_that_fit_in_memory(tmp_path):
+    pixels = pa.array(
+        [[each % 256] * 12_288 for each in range(500)], pa.list_(pa.uint8())
+    )
+    pq.write_table(pa.table({"image": pixels}), tmp_path / "a.parquet")
+    source = sources.open_source(str(tmp_path / "a.parquet"))
+    batches = list(source.batches())
+    assert max(len(each["image"].flatten()) for each in batches) <= 1 << 21
+    found = [row[0] for each in batches for row in each["image"].to_pylist()]
+    assert found == [each % 256 for each in range(500)]
+
+
 def read(source, parts: list[Part]):
     return [
         row for part in parts for b in source.batches(part) for row in b.to_pylist()
