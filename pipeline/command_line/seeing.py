@@ -47,12 +47,18 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         f"./{MAIN_FILE}, else that of the last root used)",
     )
     report.add_argument(
+        "--compare",
+        metavar="RUN",
+        help="another run: also report what changed since, and what it did",
+    )
+    report.add_argument(
         "--open", action="store_true", help="open the page in the browser"
     )
     report.add_argument(
         "--output",
         metavar="FILE",
-        help="the file to write (default: report.html in the run's folder of the root)",
+        help="the file to write (default: report.html in the run's folder of the "
+        "root; with --compare, report-since-RUN.html)",
     )
     report.add_argument(
         "--redact",

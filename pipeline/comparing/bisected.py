@@ -9,9 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from strategos.components.wording import abridged, counted, listed
-from strategos.pipeline.comparing import compared, view
+from strategos.pipeline.comparing import view
 from strategos.pipeline.comparing.separable import Change
 from strategos.pipeline.history.runs import Run
+from strategos.pipeline.made_from import compared
 from strategos.pipeline.view import results, terminal
 from strategos.pipeline.view.report import headline, paragraph
 

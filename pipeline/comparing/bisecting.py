@@ -13,7 +13,6 @@ from strategos.components.evaluation.metrics import badness
 from strategos.components.wording import choices, counted, listed
 from strategos.pipeline.comparing import (
     bisected,
-    compared,
     delta_debugging,
     reproduction,
     separable,
@@ -21,6 +20,7 @@ from strategos.pipeline.comparing import (
 )
 from strategos.pipeline.history import roots, runs
 from strategos.pipeline.history.runs import Run
+from strategos.pipeline.made_from import compared
 
 SHARE = 0.2
 """A change counts if it moves the metric by more than this part of the difference."""
@@ -37,8 +37,6 @@ def bisect(arguments: argparse.Namespace) -> int:
     history = roots.open_history(arguments.pipeline, arguments.root)
     store = history.store
     good, bad = (runs.run(store, each) for each in (arguments.good, arguments.bad))
-    if good.run_id == bad.run_id:
-        raise BadInputError(f"run {good.run_id} is compared with itself")
     compared.reject(good, bad)
     metric = _metric(good, bad, arguments.metric)
     kept = [reproduction.complete(run, str(store.root)) for run in (good, bad)]

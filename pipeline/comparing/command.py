@@ -14,10 +14,10 @@ from strategos.components import exported, node_ids, worker_process
 from strategos.components.errors import BadInputError, ExitCode, UserError
 from strategos.components.wording import counted, quoted
 from strategos.pipeline import commands
-from strategos.pipeline.comparing import compared, reproduction, view
+from strategos.pipeline.comparing import reproduction, view
 from strategos.pipeline.history import lineage as lineages
 from strategos.pipeline.history import roots, runs
-from strategos.pipeline.made_from import record, stack
+from strategos.pipeline.made_from import compared, stack
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.report import paragraph
 
@@ -41,17 +41,15 @@ def compare(history: roots.History, ids: Sequence[str], *, as_json: bool) -> Non
       as_json: Whether to print JSON.
 
     Raises:
-      BadInputError: There are no two runs, they are of different pipelines, or one has
-        not ended.
+      BadInputError: There are no two runs, they are the same or of different pipelines,
+        or one has not ended.
     """
     store = history.store
     chosen = list(ids) or [each.run_id for each in _last(history, 2)[::-1]]
     if len(chosen) == 1:
         chosen += [each.run_id for each in _last(history, 1)]
     before, after = (runs.run(store, each) for each in chosen)
-    if before.run_id == after.run_id:
-        raise BadInputError(f"run {before.run_id} is compared with itself")
-    found = compared.compare(before, after, _records(store, before, after))
+    found = compared.compare(before, after, str(store.root))
     if as_json:
         print(json.dumps(compared.to_json(found), indent=2))
     else:
@@ -97,17 +95,6 @@ def _last(history: roots.History, number: int) -> list[Run]:
             remedy="Run the pipeline again after a change.",
         )
     return listed
-
-
-def _records(store: Store, before: Run, after: Run) -> tuple[Kept, Kept] | UserError:
-    root = str(store.root)
-    try:
-        first, second = (
-            record.read(root, each.run_id, each.log) for each in (before, after)
-        )
-    except UserError as error:
-        return error
-    return first, second
 
 
 def _model(traced: Lineage) -> str:

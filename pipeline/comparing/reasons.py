@@ -16,7 +16,9 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import node_ids
 from strategos.components.wording import abridged
-from strategos.pipeline.comparing.compared import (
+from strategos.pipeline.history.runs import Run
+from strategos.pipeline.history.store import Store, properties, reads_store
+from strategos.pipeline.made_from.compared import (
     Change,
     changes,
     code,
@@ -24,8 +26,6 @@ from strategos.pipeline.comparing.compared import (
     leaves,
     shown,
 )
-from strategos.pipeline.history.runs import Run
-from strategos.pipeline.history.store import Store, properties, reads_store
 from strategos.pipeline.made_from.record import Kept
 from strategos.pipeline.root import RUN_CONTEXT
 

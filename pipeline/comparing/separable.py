@@ -20,8 +20,9 @@ from strategos.components.errors import required
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.wording import counted
-from strategos.pipeline.comparing import compared, reproduction
+from strategos.pipeline.comparing import reproduction
 from strategos.pipeline.config.types import LATEST
+from strategos.pipeline.made_from import compared
 from strategos.pipeline.made_from.record import DataFile, Kept, MadeFrom
 
 DATA, CODE, SETTINGS = KINDS = ("data", "code", "settings")

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from strategos.components.files import filesystems
 from strategos.components.wording import counted, duration, first
-from strategos.pipeline.comparing.compared import (
+from strategos.pipeline.history.runs import NodeRun
+from strategos.pipeline.made_from.compared import (
     Change,
     Comparison,
     FileChange,
@@ -18,7 +19,6 @@ from strategos.pipeline.comparing.compared import (
     NodeChange,
     shown,
 )
-from strategos.pipeline.history.runs import NodeRun
 from strategos.pipeline.view import results, terminal
 from strategos.pipeline.view.report import headline, paragraph
 

@@ -10,10 +10,11 @@ from strategos.pipeline.view import streams
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """`strategos report [RUN]`: prints the path of the page.
+    """`strategos report [RUN] [--compare RUN2]`: prints the path of the page.
 
     Raises:
       UserError: No such run exists, or the page cannot be written.
+      BadInputError: The runs cannot be compared.
     """
     from strategos.pipeline.history import roots
     from strategos.pipeline.report import writing
@@ -21,7 +22,11 @@ def report(arguments: argparse.Namespace) -> int:
     run_id, pipeline = roots.run_and_pipeline("report", arguments.run_or_pipeline)
     history = roots.open_history(pipeline, arguments.root)
     written = writing.write(
-        history.store, run_id, to=arguments.output, redact=arguments.redact
+        history.store,
+        run_id,
+        to=arguments.output,
+        redact=arguments.redact,
+        compare=arguments.compare,
     )
     print(written)
     if arguments.open and not webbrowser.open(written.as_uri()):

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from strategos.components.wording import duration
-from strategos.pipeline.report import data, outcome, plots, provenance, training
+from strategos.pipeline.made_from.compared import Comparison
 from strategos.pipeline.report.document import Document
 from strategos.pipeline.report.record import Record
+from strategos.pipeline.report.sections import (
+    comparison,
+    data,
+    outcome,
+    plots,
+    provenance,
+    training,
+)
 from strategos.pipeline.view import terminal
 
 
-def document(record: Record) -> Document:
+def document(record: Record, compared: Comparison | None = None) -> Document:
     """The report of a run; sections without content are left out.
 
     Args:
       record: The run, which may still be running, or have failed in its first node.
+      compared: Another run and this one, to report what changed.
     """
     run = record.run
     sections = [
         outcome.verdict(run),
         outcome.metrics(run),
+        *(comparison.compared(compared) if compared else ()),
         plots.answers(record),
         outcome.slices(run),
         training.training(record),

@@ -137,7 +137,22 @@ class Paragraph:
     kind: Kind = "plain"
 
 
-Block: TypeAlias = "Paragraph | Facts | Table | Chart"
+@dataclasses.dataclass(frozen=True)
+class Diff:
+    """What differs between two files of code.
+
+    Attributes:
+      title: The file.
+      lines: The lines of a unified diff.
+      left_out: Number of lines that are not shown.
+    """
+
+    title: str
+    lines: Sequence[str]
+    left_out: int = 0
+
+
+Block: TypeAlias = "Paragraph | Facts | Table | Chart | Diff"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,6 +235,8 @@ def _replaced(document: Document, new: Callable[[Cell], Cell]) -> Document:
 
 
 def _block(block: Block, new: Callable[[Cell], Cell]) -> Block:
+    if isinstance(block, Diff):
+        return block
     if isinstance(block, Paragraph):
         text = new(block.text)
         return Paragraph(text if isinstance(text, Raw) else str(text), block.kind)

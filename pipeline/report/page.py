@@ -26,6 +26,7 @@ from strategos.pipeline.report.document import (
     Block,
     Cell,
     Chart,
+    Diff,
     Document,
     Facts,
     Link,
@@ -38,7 +39,8 @@ from strategos.pipeline.view import terminal
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.min.js", "report.js")
 _LONG = 30  # characters
-_KINDS = {Chart: "chart", Table: "table", Facts: "facts"}
+_KINDS = {Chart: "chart", Table: "table", Facts: "facts", Diff: "diff"}
+_SIGNS = {"+": "ins", "-": "del", "@": "place"}  # of the lines of a diff
 
 
 def render(document: Document, footer: str) -> str:
@@ -79,6 +81,7 @@ def environment(*folders: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"number": _number, "grouped": _grouped, "is_long": _is_long}
+    made.filters["sign"] = _sign
     made.tests["state"] = lambda value: isinstance(value, State)
     made.tests["raw"] = lambda value: isinstance(value, Raw)
     made.tests["link"] = lambda value: isinstance(value, Link)
@@ -125,6 +128,11 @@ def _number(value: float) -> str:
     if 0 < abs(value) < 0.001:
         return f"{value:.3g}"
     return terminal.number(value)
+
+
+def _sign(line: str) -> str:
+    """The class of a line of a diff."""
+    return "file" if line[:4] in ("--- ", "+++ ") else _SIGNS.get(line[:1], "")
 
 
 def _is_long(cell: Cell) -> bool:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import commit, full_disk
+from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store
+from strategos.pipeline.made_from import compared
 from strategos.pipeline.report import content, document, page, record
 from strategos.pipeline.root.state import make_state, state_folder
 
@@ -29,14 +31,20 @@ def place(root: str | Path, run_id: str) -> Path:
     return state_folder(root) / "runs" / run_id.replace("/", "-") / FILE
 
 
-def html(read: record.Record, *, redact: bool = False) -> str:
+def html(
+    read: record.Record,
+    *,
+    redact: bool = False,
+    compare: compared.Comparison | None = None,
+) -> str:
     """The page of a run.
 
     Args:
       read: The run.
       redact: Whether to leave out values of the data, and messages that may quote them.
+      compare: Another run and this one, to report what changed.
     """
-    about = content.document(read)
+    about = content.document(read, compare)
     about = document.redacted(about) if redact else about
     at = time.strftime("%Y-%m-%d %H:%M:%S")
     left_out = " Values of the data are left out." if redact else ""
@@ -49,6 +57,7 @@ def write(
     *,
     to: str | Path | None = None,
     redact: bool = False,
+    compare: str | None = None,
 ) -> Path:
     """Writes the report of a run, in place of an earlier one.
 
@@ -57,19 +66,28 @@ def write(
       run_id: The run's id, or its beginning; None for the last run.
       to: The file; by default in the local state of the root.
       redact: As for `html`.
+      compare: The id of another run, or its beginning, to report what changed since,
+        by default in another file.
 
     Returns:
       The absolute path of the file.
 
     Raises:
       UserError: No such run exists, or the file cannot be written.
+      BadInputError: The runs cannot be compared.
     """
     read = record.read(store, run_id)
-    target = Path(to) if to else place(store.root or ".", read.run.run_id)
+    target = place(store.root or ".", read.run.run_id)
+    found = None
+    if compare:
+        other = runs.run(store, compare)
+        found = compared.compare(other, read.run, str(store.root))
+        target = target.with_name(f"report-since-{other.run_id.replace('/', '-')}.html")
+    target = Path(to) if to else target
     try:
         if not to:
             make_state(target.parent)
-        commit.write(target, html(read, redact=redact))
+        commit.write(target, html(read, redact=redact, compare=found))
     except OSError as error:
         raise _unwritable(target, error) from error
     return Path(os.path.abspath(target))

@@ -8,7 +8,7 @@ import functools
 from strategos.pipeline.history import lineage as lineages
 from strategos.pipeline.history import runs as past_runs
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.report import content, outcome, provenance, record, writing
+from strategos.pipeline.report import content, record, writing
 from strategos.pipeline.report.document import (
     Block,
     Document,
@@ -18,6 +18,7 @@ from strategos.pipeline.report.document import (
     State,
 )
 from strategos.pipeline.report.record import Record
+from strategos.pipeline.report.sections import outcome, provenance
 from strategos.pipeline.ui import pages
 from strategos.pipeline.ui.live import Following
 from strategos.pipeline.ui.pages import Page

@@ -10,7 +10,6 @@ from strategos.components.wording import counted
 from strategos.pipeline.history import runs as past_runs
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.report import outcome
 from strategos.pipeline.report.document import (
     Block,
     Cell,
@@ -21,6 +20,7 @@ from strategos.pipeline.report.document import (
     Section,
     Table,
 )
+from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.ui import pages
 from strategos.pipeline.ui.index import Evaluation, ranked
 from strategos.pipeline.ui.pages import Choice, Page

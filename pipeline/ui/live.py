@@ -10,7 +10,6 @@ from typing import Any
 from strategos.components import node_ids
 from strategos.components.events import NewEvents
 from strategos.components.wording import duration
-from strategos.pipeline.report import outcome
 from strategos.pipeline.report.document import (
     Block,
     Cell,
@@ -21,7 +20,8 @@ from strategos.pipeline.report.document import (
     Section,
     Table,
 )
-from strategos.pipeline.report.training import curve
+from strategos.pipeline.report.sections import outcome
+from strategos.pipeline.report.sections.training import curve
 from strategos.pipeline.view.live import NodeState, RunProgress
 
 _CHARTS = 8

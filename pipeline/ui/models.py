@@ -9,7 +9,6 @@ from strategos.components.wording import counted
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.models import Version
 from strategos.pipeline.history.store import Store, newest_pushed, properties
-from strategos.pipeline.report import outcome
 from strategos.pipeline.report.document import (
     Block,
     Cell,
@@ -20,6 +19,7 @@ from strategos.pipeline.report.document import (
     State,
     Table,
 )
+from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.ui import pages
 from strategos.pipeline.ui.pages import Page
 from strategos.pipeline.ui.source import Source

@@ -168,6 +168,7 @@ ELSEWHERE = {
     ("a run of it", "tests/e2e/test_report_pages.py", '"report", str(flights'): [
         "strategos report pipeline.yaml",
         "strategos report RUN pipeline.yaml --open",
+        "strategos report pipeline.yaml --compare RUN",
         "strategos report pipeline.yaml --redact --output run.html",
     ],
     ("runs until Ctrl-C", "tests/e2e/test_report_pages.py", '"ui", *words, "--port"'): [

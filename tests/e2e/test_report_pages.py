@@ -331,3 +331,31 @@ def _wait_for_points(page, points):
             return
         page.wait_for_timeout(500)
     raise AssertionError(page.evaluate(drawn))
+
+
+def test_a_comparison_shows_what_changed_on_a_phone_too(opened, flights, axe, tmp_path):
+    first = flights.last_run()
+    hostile = "</pre><script>alert(1)</script>\u202e"
+    with (flights.folder / "model.py").open("a") as file:
+        file.write(f"\n# {hostile} {'long ' * 50}\n")
+    flights.run("--set", "trainer.epochs=1")
+    last, made = flights.last_run(), tmp_path / "compared.html"
+    words = ("--compare", first["run_id"], "--output", str(made))
+    flights.strategos("report", str(flights.yaml), *words)
+    for scheme in ("light", "dark"):
+        with opened(made, 360, color_scheme=scheme, bypass_csp=True) as (page, seen):
+            assert page.evaluate(_WIDE) <= 0
+            assert _serious(page, axe) == [] and seen.errors == []
+    with opened(made) as (page, seen):
+        tables = page.locator("#compared table").all_inner_texts()
+        changed = page.locator("#changed").inner_text()
+        added = page.locator(".diff .ins").last.inner_text()
+        assert seen.errors == []
+    for name, value in last["metrics"].items():
+        row = next(x for x in tables[0].splitlines() if x.startswith(f"{name}\t"))
+        cells = row.split("\t")
+        for shown, run in zip(cells[1:3], (first, last), strict=True):
+            assert _same(shown, run["metrics"][name])
+        assert _same(cells[3], value - first["metrics"][name])
+    assert "trainer.epochs" in changed and "model.py" in changed
+    assert added.startswith(f"+# {hostile} long")

@@ -9,8 +9,22 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
 from strategos.pipeline.history.runs import NodeRun, Run
+from strategos.pipeline.made_from.compared import (
+    Change,
+    Comparison,
+    FileChange,
+    MetricChange,
+    NodeChange,
+)
 from strategos.pipeline.report import content, document, page
-from strategos.pipeline.report.document import Chart, Facts, Paragraph, Raw, Table
+from strategos.pipeline.report.document import (
+    Chart,
+    Diff,
+    Facts,
+    Paragraph,
+    Raw,
+    Table,
+)
 from strategos.pipeline.report.record import Record
 
 _START = 1_795_278_914.0
@@ -227,3 +241,78 @@ def test_unreadable_anomalies_are_not_reported_as_none(validated, tmp_path):
         path.unlink()
     made = report(*validated)
     assert not blocks(made, "data", Paragraph)
+
+
+def compared(**fields):
+    known = {
+        "before": run(run_id="r0", outcome="not blessed"),
+        "after": run(),
+        "unknown": "",
+        "settings": (Change("trainer.epochs", 1, 2), Change("weight", None, HOSTILE)),
+        "code": (
+            FileChange("model.py", "changed", ("@@ -1 +1 @@", "-a", f"+{HOSTILE}")),
+            FileChange("table.bin", "added"),
+        ),
+        "data": (FileChange("/data/span-3/a.csv", "added"),),
+        "stack": (),
+        "metrics": (
+            MetricChange("auc", 0.75, 0.74),
+            MetricChange("log_loss", 0.5, 0.4),
+            MetricChange("accuracy", None, 0.9),
+        ),
+        "slices": (MetricChange("auc", 0.5, 0.6, f"carrier={HOSTILE}", 40),),
+        "nodes": (NodeChange("Trainer", None, NodeRun("Trainer", "complete", 2.5)),),
+    }
+    return content.document(Record(run(), (), None), Comparison(**(known | fields)))
+
+
+def test_a_comparison_has_metrics_slices_and_times_of_both_runs():
+    metrics, slices, times = blocks(compared(), "compared", Table)
+    shown = [tuple(each.values()) for each in page.records(metrics)]
+    assert shown == [
+        ("auc", 0.75, 0.74, pytest.approx(-0.01), "worse"),
+        ("log_loss", 0.5, 0.4, pytest.approx(-0.1), "better"),
+        ("accuracy", None, 0.9, None, None),
+    ]
+    (row,) = page.records(slices)
+    assert row["slice"] == f"carrier={HOSTILE}" and row["change"] == pytest.approx(0.1)
+    assert page.records(times) == [
+        {"node": "Trainer", "before": None, "after": "2.5 s"}
+    ]
+    about = dict(blocks(compared(), "compared", Facts)[0].rows)
+    assert about["other run"] == "r0" and about["outcome"].kind == "bad"
+
+
+def test_a_comparison_has_what_changed_with_the_lines_of_the_code():
+    made = compared()
+    settings, data, code = blocks(made, "changed", Table)
+    assert settings.rows == [
+        ("trainer.epochs", "1", "2"),
+        ("weight", "not set", HOSTILE),
+    ]
+    assert data.rows == [("/data/span-3/a.csv", "added")]
+    assert code.rows == [("model.py", "changed"), ("table.bin", "added")]
+    (diff,) = blocks(made, "changed", Diff)
+    assert diff.title == "model.py" and diff.left_out == 0
+    html = page.render(made, "")
+    assert '<span class="del">-a\n</span>' in html
+    assert '<span class="ins">+&lt;/script&gt;' in html
+    assert "<script>alert" not in html
+    slices = blocks(document.redacted(made), "compared", Table)[1]
+    assert slices.rows[0][0] == "slice 1"
+
+
+def test_a_long_difference_is_cut_with_the_number_of_lines_left_out():
+    code = (FileChange("model.py", "changed", ("+x",) * 1000),)
+    (diff,) = blocks(compared(code=code), "changed", Diff)
+    assert len(diff.lines) + diff.left_out == 1000 and diff.left_out > 0
+    assert "600 more lines are not shown" in page.render(compared(code=code), "")
+
+
+def test_runs_without_a_record_or_without_a_change_are_compared_by_results():
+    made = compared(unknown="run r0: no record")
+    (why,) = blocks(made, "changed", Paragraph)
+    assert why.text == "What changed is unknown: run r0: no record"
+    nothing = compared(settings=(), code=(), data=())
+    (why,) = blocks(nothing, "changed", Paragraph)
+    assert why.text.startswith("Nothing: the same settings")

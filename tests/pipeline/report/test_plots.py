@@ -12,9 +12,10 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
 from strategos.pipeline.history.runs import Run
-from strategos.pipeline.report import document, page, plots
+from strategos.pipeline.report import document, page
 from strategos.pipeline.report.document import Chart, Table
 from strategos.pipeline.report.record import Record
+from strategos.pipeline.report.sections import plots
 
 LABEL = np.array([1.0, 1.0, 0.0, 0.0])
 SCORE = np.array([[0.9], [0.3], [0.6], [0.1]])

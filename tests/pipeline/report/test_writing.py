@@ -52,6 +52,23 @@ def test_the_report_is_that_of_strategos_report(run, past_runs, capsys):
     assert _is_whole(place)
 
 
+def test_a_comparison_is_a_file_beside_the_report(run, past_runs, capsys):
+    _, run_id, place = run
+    other = next(id for id in past_runs.ids.values() if id != run_id)
+    words = ["report", run_id, "--root", str(past_runs.root), "--compare"]
+    assert cli.main([*words, other]) == 0
+    written = place.with_name(f"report-since-{other}.html")
+    assert capsys.readouterr().out.strip() == str(written)
+    assert f"Compared with run {other}" in written.read_text()
+    assert not place.exists()
+    written.unlink()
+    written.parent.rmdir()
+    assert cli.main([*words, run_id]) == 2
+    assert f"run {run_id} is compared with itself" in capsys.readouterr().err
+    assert cli.main([*words, "nothing"]) == 1
+    assert "run nothing: no such run" in capsys.readouterr().err
+
+
 def test_only_the_newest_reports_are_kept(run, monkeypatch):
     store, run_id, place = run
     others = [place.parents[1] / f"past-{number}" / writing.FILE for number in range(3)]

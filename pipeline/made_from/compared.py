@@ -13,8 +13,12 @@ from typing import Any
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.wording import cut
 from strategos.pipeline.history.runs import NodeRun, Run
+from strategos.pipeline.made_from import record
 from strategos.pipeline.made_from.record import DataFile, Kept
 
+_NO_CAUSES: dict[str, tuple[Any, ...]] = dict.fromkeys(
+    ("settings", "code", "data", "stack"), ()
+)
 _FEWEST = 30  # rows of a slice: chance decides in smaller ones
 
 
@@ -120,28 +124,31 @@ class Comparison:
     nodes: tuple[NodeChange, ...]
 
 
-def compare(
-    before: Run, after: Run, records: tuple[Kept, Kept] | UserError
-) -> Comparison:
+def compare(before: Run, after: Run, root: str) -> Comparison:
     """Compares two runs.
 
     Args:
       before: The first run, in full.
       after: The second run, in full.
-      records: What both were made from; or why that is not known.
+      root: The pipeline root, with the records of what both were made from.
 
     Raises:
-      BadInputError: The runs are of different pipelines, or one has not ended.
+      BadInputError: The runs are the same or of different pipelines, or one has not
+        ended.
     """
     reject(before, after)
-    causes: dict[str, tuple[Any, ...]] = {"settings": (), "code": (), "data": ()}
-    causes["stack"] = ()
-    if not isinstance(records, UserError):
-        causes = _causes(*records)
+    unknown, causes = "", _NO_CAUSES
+    try:
+        first, second = (
+            record.read(root, each.run_id, each.log) for each in (before, after)
+        )
+        causes = _causes(first, second)
+    except UserError as error:
+        unknown = str(error)
     return Comparison(
         before,
         after,
-        str(records) if isinstance(records, UserError) else "",
+        unknown,
         **causes,
         metrics=tuple(_metrics(before.metrics, after.metrics)),
         slices=tuple(_slices(before.summary, after.summary)),
@@ -186,8 +193,10 @@ def reject(before: Run, after: Run) -> None:
       after: The second run.
 
     Raises:
-      BadInputError: They are of different pipelines, or one has not ended.
+      BadInputError: They are the same or of different pipelines, or one has not ended.
     """
+    if before.run_id == after.run_id:
+        raise BadInputError(f"run {before.run_id} is compared with itself")
     if before.pipeline != after.pipeline:
         raise BadInputError(
             f"run {before.run_id} is of the pipeline {before.pipeline}, and run "

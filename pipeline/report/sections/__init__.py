@@ -1,0 +1,1 @@
+"""The sections of a report: what each says of a run."""

@@ -1,0 +1,150 @@
+"""Sections that compare the run with another one: what changed, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from strategos.components.evaluation.metrics import badness
+from strategos.components.wording import counted, duration
+from strategos.pipeline.history.runs import NodeRun
+from strategos.pipeline.made_from.compared import (
+    Change,
+    Comparison,
+    FileChange,
+    MetricChange,
+    shown,
+)
+from strategos.pipeline.report.document import (
+    Block,
+    Cell,
+    Column,
+    Diff,
+    Facts,
+    Paragraph,
+    Raw,
+    Section,
+    State,
+    Table,
+)
+from strategos.pipeline.report.sections import outcome
+from strategos.pipeline.view import terminal
+
+_ROWS = 200  # of a table
+_LINES = 400  # of the difference of a file
+_WIDTH = 500  # characters of a value
+_FOLDED = 20  # rows from which a table is folded
+
+
+def compared(found: Comparison) -> list[Section]:
+    """The metrics and times beside those of another run, and what changed.
+
+    Args:
+      found: The other run as `before`, the run of the report as `after`.
+    """
+    other = found.before
+    about = Facts(
+        [
+            ("other run", other.run_id),
+            ("started", terminal.moment(other.started)),
+            ("outcome", outcome.state(other.outcome)),
+        ]
+    )
+    results: list[Block] = [about]
+    if found.metrics:
+        results.append(_metrics(found.metrics))
+    if found.slices:
+        results.append(_slices(found.slices))
+    results.append(_times(found))
+    title = f"Compared with run {other.run_id}"
+    return [
+        Section("compared", title, results),
+        Section("changed", "Changed since that run", list(_causes(found))),
+    ]
+
+
+def _metrics(changes: Sequence[MetricChange]) -> Table:
+    columns = [Column("metric", "metric"), *_beside()]
+    rows = [(each.name, *_values(each)) for each in changes]
+    return Table("Metrics of both runs", columns, rows)
+
+
+def _slices(changes: Sequence[MetricChange]) -> Table:
+    columns = [Column("slice", "slice"), Column("metric", "metric"), *_beside()]
+    columns.append(Column("examples", "examples", True))
+    rows = [
+        (Raw(x.slice, "slice"), x.name, *_values(x), x.examples)
+        for x in changes[:_ROWS]
+    ]
+    title = f"Slices: {counted(len(changes), 'change')}, the largest first"
+    return Table(title, columns, rows, len(changes) - len(rows), len(rows) > _FOLDED)
+
+
+def _beside() -> list[Column]:
+    return [
+        *(Column("before", "other run", True), Column("after", "this run", True)),
+        *(Column("change", "change", True), Column("better", "better")),
+    ]
+
+
+def _values(each: MetricChange) -> Sequence[Cell]:
+    if each.before is None or each.after is None:
+        return each.before, each.after, None, None
+    worse = badness(each.name, each.after) - badness(each.name, each.before)
+    word = State("worse", "bad") if worse > 0 else State("better", "good")
+    same = each.before == each.after
+    state = State("same") if same else word if worse else None
+    return each.before, each.after, each.after - each.before, state
+
+
+def _times(found: Comparison) -> Table:
+    columns = [
+        *(Column("node", "node"), Column("before", "other run")),
+        Column("after", "this run"),
+    ]
+    rows = [(x.name, _spent(x.before), _spent(x.after)) for x in found.nodes]
+    return Table("Times of both runs", columns, rows, folded=True)
+
+
+def _spent(node: NodeRun | None) -> str | None:
+    if node is None:
+        return None
+    return duration(node.seconds) if node.state == "complete" else node.state
+
+
+def _causes(found: Comparison) -> Iterator[Block]:
+    if found.unknown:
+        yield Paragraph(f"What changed is unknown: {found.unknown}", "warn")
+        return
+    if not any((found.settings, found.code, found.data, found.stack)):
+        yield Paragraph("Nothing: the same settings, code, data and stack.")
+    if found.settings:
+        yield _changes("Settings that differ", "setting", found.settings)
+    if found.data:
+        yield _files("Data files that differ", found.data)
+    if found.stack:
+        yield _changes("Stack that differs", "entry", found.stack)
+    if found.code:
+        yield _files("Files of the code that differ", found.code)
+    for each in found.code:
+        if each.diff:
+            lines = each.diff[:_LINES]
+            yield Diff(each.path, lines, len(each.diff) - len(lines))
+
+
+def _changes(title: str, what: str, changes: Sequence[Change]) -> Table:
+    columns = [
+        *(Column("name", what), Column("before", "other run")),
+        Column("after", "this run"),
+    ]
+    rows = [(x.name, _shown(x.before), _shown(x.after)) for x in changes[:_ROWS]]
+    return Table(title, columns, rows, len(changes) - len(rows), len(rows) > _FOLDED)
+
+
+def _shown(value: object) -> str:
+    return shown(value, _WIDTH)
+
+
+def _files(title: str, changes: Sequence[FileChange]) -> Table:
+    columns = [Column("file", "file"), Column("state", "state")]
+    rows = [(each.path, each.state) for each in changes[:_ROWS]]
+    return Table(title, columns, rows, len(changes) - len(rows), len(rows) > _FOLDED)
