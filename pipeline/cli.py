@@ -30,6 +30,8 @@ _HOMES = {
     "runs": "runs_command",
     "reproduce": "comparing.command",
     "bisect": "comparing.bisecting",
+    "docs": "command_line.docs",
+    "completion": "command_line.completion",
     "explain": "comparing.explaining",
     "dev": "dev.command",
     "report": "report.command",

@@ -154,3 +154,19 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "engine", parents=[shared], help="download what run.engine.runner=flink needs"
     )
     engine.add_argument("what", choices=["setup"], metavar="setup")
+    docs = commands.add_parser(
+        "docs",
+        parents=[shared],
+        help="explain a key of the YAML, and the keys below it",
+    )
+    docs.add_argument(
+        "key",
+        nargs="?",
+        metavar="KEY",
+        help="such as trainer.epochs; by default, the sections are listed",
+    )
+    docs.add_argument("--json", action="store_true", help="print JSON")
+    completion = commands.add_parser(
+        "completion", parents=[shared], help="print the completion script of a shell"
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])

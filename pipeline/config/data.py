@@ -69,10 +69,11 @@ class Data(Section):
     """The files that hold the rows, and the division of the rows."""
 
     examples: PathText = Field(
+        examples=["data/span-{SPAN}/*.csv"],
         description="Glob of the data files, whose names end in their format, such as "
         "`.csv` or `.parquet`; or a URL, `s3://…` or `gs://…`. `{SPAN}`, "
         "`{DATE}` and `{VERSION}` in it mark the part of the path that numbers the "
-        "spans."
+        "spans.",
     )
     spans: Spans = Field("all", description="Spans to read.")
     split: Split = Field(

@@ -127,12 +127,14 @@ class Evaluator(Section):
     metrics: Annotated[
         Texts, Field(min_length=1), Allowed("a list of one metric or more")
     ] = Field(
+        examples=[["auc", "log_loss"]],
         description="Metrics to compute, see the table of metrics; at a threshold as "
         "`recall@0.3`, of the likeliest classes as `accuracy@top3`, of a head as "
-        "`HEAD.METRIC`."
+        "`HEAD.METRIC`.",
     )
     slices: entries.Entries = Field(
         (),
+        examples=[["carrier"]],
         description="Features to slice by: metrics are also computed for each of their "
         "values, or for each of their bins with `{feature: distance, bins: [500, "
         "1000]}`. A list is a cross: a slice for each combination of the values of its "

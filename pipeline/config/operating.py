@@ -274,8 +274,9 @@ class Pusher(Section):
     """Where blessed models are pushed to."""
 
     to: PathText = Field(
+        examples=["s3://bucket/serving"],
         description="Folder for the pushed versions of the model: a path, "
-        "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`."
+        "`s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.",
     )
     keep: Positive = Field(
         3,

@@ -82,6 +82,7 @@ class Schema(Section):
 
     file: PathText | None = Field(
         None,
+        examples=["schema.pbtxt"],
         description="Curated TFMD schema (`.pbtxt`), a path or a URL, `s3://…` or "
         "`gs://…`. By default, it is inferred.",
     )
@@ -127,14 +128,16 @@ class Config(Section):
         validate_default=True,
     )
     label: LabelText = Field(
+        examples=["late"],
         description="What the model predicts: a column, or a feature that "
         "`preprocessing_fn` makes; or several of them, `[rain, wind]`, each 0 or 1: "
         "the classes of a row for a model with one output of that width; or, for a "
         "model with several outputs, the column that each of them learns: `{late: "
-        "late, minutes: delay}`."
+        "late, minutes: delay}`.",
     )
     weight: Text | None = Field(
         None,
+        examples=["passengers"],
         description="How much each row counts in training, validation and evaluation: "
         "a column, or a feature that `preprocessing_fn` makes. The model does not get "
         "it, and a server needs none.",

@@ -256,7 +256,7 @@ NEEDED = {
 
 
 # These need no pipeline.
-_WITHOUT = {"data", "engine", "init"}
+_WITHOUT = {"completion", "data", "docs", "engine", "init"}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - _WITHOUT))
