@@ -15,10 +15,14 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 
-from strategos.components.span_validator import measure
+from strategos.components import events
+from strategos.components.span_validator import by_chance, measure
 from strategos.components.span_validator.gate import GATES, Check, Compared, Gate
 from strategos.components.span_validator.measure import Statistics, Values
 from strategos.components.statistics.validation import validate
+
+LEVEL = 0.01
+"""Probability that a gate stops a span for drift, or skew, though there is none."""
 
 
 def judge(span: Compared, bounds: Mapping[str, Any]) -> Iterator[Check]:
@@ -102,18 +106,38 @@ def limits_of(bounds: Mapping[str, Any], names: Sequence[str]) -> dict[str, floa
     return {name: bounds["features"].get(name, bounds["at_most"]) for name in names}
 
 
-def few_rows(
-    statistics: Statistics, other: Statistics, bounds: Mapping[str, Any]
-) -> str:
-    """A note that two data sets have too few rows to be compared; "" if enough.
+def beyond_chance(
+    statistics: Statistics,
+    other: Statistics,
+    distances: Mapping[str, float],
+    limits: Mapping[str, float],
+) -> dict[str, float]:
+    """The distance that chance explains, by feature farther than its bound.
+
+    Two data sets of one distribution are farther apart, in any of the features, with a
+    probability of at most `LEVEL`: each feature that has a bound has an equal share of
+    it (Bonferroni).
 
     Args:
       statistics: Statistics of the data.
       other: Statistics of the data to compare with.
-      bounds: Has `min_rows`, where the setting exists.
+      distances: The distances of both, by feature.
+      limits: The bound of each feature; a feature with the bound 1 is not judged.
     """
-    rows, least = min(map(measure.rows, (statistics, other))), bounds.get("min_rows", 0)
-    return f"{rows:,.0f} rows are fewer than min_rows: {least:,}" * (rows < least)
+    judged = [name for name in distances if limits[name] < 1]
+    beyond = [name for name in judged if distances[name] > limits[name]]
+    if not beyond:
+        return {}
+    level = LEVEL / len(judged)
+    now, before = measure.values(statistics), measure.values(other)
+    numbers, others = measure.numbers(statistics), measure.numbers(other)
+    found = {}
+    for name in beyond:
+        if name in now and name in before:
+            found[name] = by_chance.of_values(now[name], before[name], level)
+        elif name in numbers and name in others:
+            found[name] = by_chance.of_numbers(numbers[name], others[name], level)
+    return found
 
 
 class Rows(Gate):
@@ -176,7 +200,7 @@ class Drift(Gate):
     """The distance from the span before."""
 
     def judge(self, span: Compared, settings: Any) -> Iterator[Check]:
-        """See `Gate`: `{"at_most": 0.3, "features": {}, "min_rows": 200}`, or None."""
+        """See `Gate`: `{"at_most": 0.3, "features": {"carrier": 0.1}}`, or None."""
         if settings and span.usual.numbers:
             note = f"against span {span.usual.numbers[-1]}"
             yield from _apart("drift", span, span.usual.last, settings, note)
@@ -195,13 +219,24 @@ class Skew(Gate):
 def _apart(
     gate: str, span: Compared, other: Statistics, bounds: Mapping[str, Any], note: str
 ) -> Iterator[Check]:
-    if rows := few_rows(span.found, other, bounds):
-        yield Check(gate, span.number, True, note=f"not judged: {rows}; {note}")
-        return
     limits = limits_of(bounds, list(measure.types_of(span.found)))
-    for name, value in sorted(distances(span.found, other, limits).items()):
-        limit, ok = limits[name], value <= limits[name]
-        yield Check(gate, span.number, ok, name, value, "at_most", limit, note)
+    found = distances(span.found, other, limits)
+    chance = beyond_chance(span.found, other, found, limits)
+    rows = [f"{measure.rows(each):,}" for each in (span.found, other)]
+    for name, value in sorted(found.items()):
+        limit, because = limits[name], note
+        if name in chance:
+            explained = f"{chance[name]:.4g}"
+            because += f"; samples of {' and '.join(rows)} rows of one distribution "
+            because += f"differ by up to {explained}"
+            if limit < value <= chance[name]:
+                place = f"{gate}, span {span.number}: `{name}`"
+                what = f"{value:.4g} is beyond the bound ({limit:.4g})"
+                because += f"; {what}, and is not judged as {gate}"
+                events.emit("note", message=f"{place}: {because}")
+            limit = max(limit, chance[name])
+        figure = value, "at_most", limit, because
+        yield Check(gate, span.number, value <= limit, name, *figure)
 
 
 def _alike(one: int, other: int) -> bool:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
@@ -23,7 +24,7 @@ from strategos.components.data_files.values.kinds import Kind
 from strategos.components.files import commit, digests
 from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
-from strategos.components.statistics import generators
+from strategos.components.statistics import generators, samples
 
 Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 
@@ -88,7 +89,8 @@ class Reader:
     def _compute(self, span: Span) -> Statistics:
         runner = shards.ShardRunner(self.engine, self.folder)
         kinds, nulls, data = self.kinds(runner, span)
-        accumulated = runner.fold(data, _Measure(kinds, nulls), generators.merged)
+        merge = functools.partial(generators.merged, ranked=RANKED)
+        accumulated = runner.fold(data, _Measure(kinds, nulls), merge)
         return generators.extracted(accumulated, RANKED)
 
     def kinds(
@@ -139,7 +141,7 @@ class _Measure:
     nulls: numerals.Nulls
 
     def __call__(self, shard: shards.Shard) -> list[Any]:
-        return generators.accumulated(self._batches(shard.pieces))
+        return generators.accumulated(self._batches(shard.pieces), RANKED)
 
     def _batches(self, pieces: Sequence[shards.Piece]) -> Iterator[pa.RecordBatch]:
         for piece in map(shards.Piece.fresh, pieces):
@@ -159,11 +161,55 @@ class Values:
         values.
       total: Number of values.
       complete: Whether `counts` holds all values.
+      present: Number of rows with a value; None: one for each value. Values of one row
+        depend on each other, so a list counts as one row.
     """
 
     counts: Mapping[str, float]
     total: float
     complete: bool
+    present: float | None = None
+
+    @property
+    def once(self) -> int:
+        """Number of values that occur once."""
+        return sum(count == 1 for count in self.counts.values())
+
+    @property
+    def scale(self) -> float:
+        """Rows for each value: at most 1, less for lists."""
+        return 1.0 if self.present is None else min(self.present / self.total, 1.0)
+
+    @property
+    def rows(self) -> float:
+        """Number of rows with one of the values in `counts`."""
+        return sum(self.counts.values()) * self.scale
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """A feature of numbers.
+
+    Attributes:
+      sample: float64[n], ascending: a random sample of the finite numbers, and the
+        smallest and the largest ones.
+      total: Number of numbers.
+      rows: Number of rows with a number; fewer than `total` for lists.
+    """
+
+    sample: np.ndarray
+    total: float
+    rows: float
+
+    @property
+    def shares(self) -> np.ndarray:
+        """float64[n]: the share of all numbers that each of the sample stands for."""
+        shares = np.full(len(self.sample), 1 / self.total)
+        others = len(shares) - 2 * samples.EXTREMES
+        if others > 0:
+            inner = slice(samples.EXTREMES, -samples.EXTREMES)
+            shares[inner] *= (self.total - 2 * samples.EXTREMES) / others
+        return shares / shares.sum()
 
 
 def values(statistics: Statistics) -> dict[str, Values]:
@@ -176,8 +222,22 @@ def values(statistics: Statistics) -> dict[str, Values]:
             counts[bucket.label] = counts.get(bucket.label, 0) + bucket.sample_count
         if counts:
             complete = text.unique <= len(text.rank_histogram.buckets)
-            total = _common(feature).tot_num_values
-            by_feature[feature.path.step[0]] = Values(counts, total, complete)
+            common = _common(feature)
+            values_of_it = counts, common.tot_num_values, complete
+            present = common.num_non_missing
+            by_feature[feature.path.step[0]] = Values(*values_of_it, present)
+    return by_feature
+
+
+def numbers(statistics: Statistics) -> dict[str, Numbers]:
+    """The numbers of each feature with finite ones, by its name."""
+    by_feature = {}
+    for feature in statistics.datasets[0].features:
+        sample = samples.of_feature(feature)
+        if len(sample):
+            common = _common(feature)
+            found = Numbers(sample, common.tot_num_values, common.num_non_missing)
+            by_feature[feature.path.step[0]] = found
     return by_feature
 
 

@@ -32,12 +32,13 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     Args:
       request: `pattern`, `schema` ("" for none), `null_values` and `reading` of the
         data; `folder` for temporary files; `span`, as [number, version]; `reference`,
-        the span to compare with, or None; `min_rows` of both, below which they are not
-        compared; `model`, the path or URL of a SavedModel, or None; `label`, `task`,
-        `metrics` and perhaps `weight` and `from_logits` of its evaluation.
+        the span to compare with, or None; `drift`, the bounds on distances; `model`,
+        the path or URL of a SavedModel, or None; `label`, `task`, `metrics` and perhaps
+        `weight` and `from_logits` of its evaluation.
 
     Returns:
-      `distances` by feature, and `metrics` by name (None where undefined).
+      `distances` by feature; `chance`, what sampling explains, by feature beyond its
+      bound; and `metrics` by name (None where undefined).
 
     Raises:
       UserError: The span cannot be read, or the model cannot be evaluated on it.
@@ -49,13 +50,14 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     wanted = [each for each in (request["span"], request["reference"]) if each]
     span, *reference = spans.resolve_spans(reader.pattern, wanted)
     distances: dict[str, float] = {}
+    chance: dict[str, float] = {}
     if reference:
-        statistics, other = reader.of(span), reader.of(reference[0])
-        limits = dict.fromkeys(measure.types_of(statistics), 1.0)
-        if not checks.few_rows(statistics, other, request):
-            distances = checks.distances(statistics, other, limits)
+        both = reader.of(span), reader.of(reference[0])
+        limits = checks.limits_of(request["drift"], list(measure.types_of(both[0])))
+        distances = checks.distances(*both, limits)
+        chance = checks.beyond_chance(*both, distances, limits)
     metrics = _metrics(reader, span, request) if request["model"] else {}
-    return {"distances": distances, "metrics": metrics}
+    return {"distances": distances, "chance": chance, "metrics": metrics}
 
 
 def _metrics(

@@ -17,6 +17,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from strategos.components.records import columns
 from strategos.components.shards import progress
+from strategos.components.statistics.samples import SampleGenerator
 from strategos.components.statistics.top_values import TopValuesGenerator
 
 Batch: TypeAlias = "pa.RecordBatch | columns.Rows"
@@ -41,7 +42,7 @@ def _generators(ranked: int = 0) -> list[stats_generator.CombinerStatsGenerator]
     options = stats_options.StatsOptions()
     if ranked:
         options.num_rank_histogram_buckets = ranked
-    generators = [
+    generators: list[stats_generator.CombinerStatsGenerator] = [
         basic_stats_generator.BasicStatsGenerator(
             schema=options.schema,
             example_weight_map=options.example_weight_map,
@@ -52,14 +53,16 @@ def _generators(ranked: int = 0) -> list[stats_generator.CombinerStatsGenerator]
         ),
         TopValuesGenerator(options),
     ]
+    if ranked:
+        generators.append(SampleGenerator())
     for generator in generators:
         generator.setup()
     return generators
 
 
-def empty() -> list[Any]:
-    """The accumulators of no rows."""
-    return [generator.create_accumulator() for generator in _generators()]
+def empty(ranked: int = 0) -> list[Any]:
+    """The accumulators of no rows; `ranked` as for `extracted`."""
+    return [generator.create_accumulator() for generator in _generators(ranked)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,30 +103,37 @@ def _rows_at_a_time(column: pa.Array) -> int:
     return max(1, min(_VALUES * len(column) // max(values, 1), len(column)))
 
 
-def _add(batches: Iterable[Batch]) -> list[Any]:
+def _add(batches: Iterable[Batch], ranked: int = 0) -> list[Any]:
     """The accumulator of each generator after all batches."""
-    accumulators = empty()
+    accumulators = empty(ranked)
     for batch in batches:
         for column in _by_column(batch):
-            pairs = zip(_generators(), accumulators, strict=True)
+            pairs = zip(_generators(ranked), accumulators, strict=True)
             accumulators = [each.add_input(so_far, column) for each, so_far in pairs]
         progress.add(batch.num_rows)
     return accumulators
 
 
-def accumulated(batches: Iterable[Batch]) -> list[Any]:
+def accumulated(batches: Iterable[Batch], ranked: int = 0) -> list[Any]:
     """The accumulators of all rows, for `merged` and `extracted`.
 
     Args:
       batches: Arrow batches of decoded tf.Examples.
+      ranked: As for `extracted`.
     """
-    pairs = zip(_generators(), _add(batches), strict=True)
+    pairs = zip(_generators(ranked), _add(batches, ranked), strict=True)
     return [generator.compact(accumulator) for generator, accumulator in pairs]
 
 
-def merged(earlier: list[Any], later: list[Any]) -> list[Any]:
-    """The accumulators of all rows of both arguments, which may be changed."""
-    triples = zip(_generators(), earlier, later, strict=True)
+def merged(earlier: list[Any], later: list[Any], ranked: int = 0) -> list[Any]:
+    """The accumulators of all rows of both arguments, which may be changed.
+
+    Args:
+      earlier: Accumulators of rows.
+      later: Accumulators of later rows.
+      ranked: As for `extracted`.
+    """
+    triples = zip(_generators(ranked), earlier, later, strict=True)
     return [each.merge_accumulators([a, b]) for each, a, b in triples]
 
 
@@ -135,6 +145,7 @@ def extracted(
     Args:
       accumulators: From `accumulated` or `merged`.
       ranked: Number of values with counts, the most frequent ones, of each text
-        feature. Default: TFDV's.
+        feature; features of numbers then have a sample (`samples`). Default: TFDV's
+        number, without samples.
     """
     return stats_impl.extract_statistics_output(accumulators, _generators(ranked))

@@ -18,7 +18,6 @@ from strategos.pipeline.config.types import (
     Duration,
     Filling,
     Function,
-    NotNegative,
     PathText,
     Section,
     Spans,
@@ -214,20 +213,20 @@ class Rows(Section):
 
 
 class Distance(Section):
-    """Bounds on the distance between two data sets, 0 to 1."""
+    """Bounds on the distance between two data sets, 0 to 1, as far as it is no chance.
+
+    A distance that samples of one distribution have, too, at these numbers of rows, is
+    within the bound; see `span_validator.by_chance`.
+    """
 
     at_most: _Share = Field(
         description="Largest distance of a feature: L-infinity for text, where all "
-        "values that are new count as one; Jensen-Shannon divergence for numbers."
+        "values that are new count as one; Jensen-Shannon divergence for numbers. What "
+        "sampling explains at these numbers of rows is allowed, too."
     )
     features: dict[str, _Share] = Field(
         default_factory=dict,
         description="Bounds of single features; 1 lets any distance pass.",
-    )
-    min_rows: NotNegative = Field(
-        200,
-        description="Number of rows, of the smaller data set, below which distances "
-        "are not judged: those of so few rows differ by chance.",
     )
 
 

@@ -20,6 +20,7 @@ class Preview:
 
     Attributes:
       distances: TFDV's distance of each feature from the reference.
+      chance: By feature farther than its bound, the distance that chance explains.
       reference: The newest span that the model in production was trained on.
       metrics: Metrics of the model in production on the span; None where undefined.
       usual: Metrics of the model in production in its own evaluation.
@@ -27,6 +28,7 @@ class Preview:
     """
 
     distances: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    chance: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reference: int | None = None
     metrics: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -47,17 +49,17 @@ def drift(span: int, preview: Preview, schedule: Schedule) -> str:
         return f"span {span} cannot be compared: {preview.problem}"
     limits, default = schedule.drift.features, schedule.drift.at_most
     excess = {
-        name: value - limits.get(name, default)
+        name: value - max(limits.get(name, default), preview.chance.get(name, 0.0))
         for name, value in preview.distances.items()
     }
     worst = max(sorted(excess), key=excess.__getitem__, default=None)
     if worst is None or excess[worst] <= 0:
         return ""
-    limit = limits.get(worst, default)
+    limit, chance = limits.get(worst, default), preview.chance.get(worst, 0.0)
     return (
         f"`{worst}` of span {span} is at a distance of {preview.distances[worst]:.4g} "
         f"from span {preview.reference}, the newest one of the model in production "
-        f"(`schedule.drift` allows {limit:g})"
+        f"(`schedule.drift` allows {limit:g}, and chance explains {chance:.4g})"
     )
 
 

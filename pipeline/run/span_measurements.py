@@ -106,7 +106,7 @@ def _request(
         "reading": config.data.reading.to_json(),
         "span": [span.number, span.version],
         "reference": [reference.number, reference.version] if reference else None,
-        "min_rows": drift.min_rows if drift else 0,
+        "drift": drift.model_dump() if drift else None,
         "model": model.path if wanted else None,
         "label": config.label,
         "weight": config.weight,

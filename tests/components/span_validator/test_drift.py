@@ -19,19 +19,30 @@ def drift(write, validate):
     return call
 
 
-@pytest.mark.parametrize(("rows", "judged"), [(12, False), (199, False), (200, True)])
-def test_distances_between_few_rows_are_not_judged(
-    write, validate, rows, judged, gates
+def test_a_distance_that_chance_explains_is_within_the_bound(
+    write, validate, gates, monkeypatch
 ):
-    gates["drift"] = {**gates["drift"], "min_rows": 200}
-    write(1, s=["a", "b"] * 200)
-    write(2, s=["x"] * rows)
+    notes = []
+    monkeypatch.setattr(
+        "strategos.components.events.emit", lambda kind, **event: notes.append(event)
+    )
+    gates["drift"] = {"at_most": 0.1, "features": {}}
+    write(1, s=["a", "b", "c", "d"] * 125, t=["a", "b", "c", "d"] * 125)
+    write(2, s=["a", "b", "b", "b", "c", "d"] * 2, t=["x", "y", "z", "w"] * 3)
     _, _, checks = validate([2], [1])
-    assert (("drift", "s") in checks) == judged
-    if not judged:
-        check = checks["drift", ""]
-        assert check["ok"]
-        assert f"{rows} rows are fewer than min_rows: 200" in check["note"]
+    check = checks["drift", "s"]
+    assert check["received"] == pytest.approx(0.25) and check["ok"]
+    assert check["required"] > 0.25
+    assert (
+        "samples of 12 and 500 rows of one distribution differ by up to"
+        in (check["note"])
+    )
+    assert "0.25 is beyond the bound (0.1), and is not judged as drift" in check["note"]
+    assert [check["note"] in each["message"] for each in notes if "message" in each][
+        -1:
+    ] == [True]
+    assert not checks["drift", "t"]["ok"]
+    assert checks["drift", "t"]["required"] < 0.8
 
 
 def test_a_column_whose_values_are_all_new_drifts_by_one(drift):

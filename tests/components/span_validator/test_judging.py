@@ -107,6 +107,7 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(
         "folder": str(tmp_path / "work"),
         "span": [2, None],
         "reference": [1, None],
+        "drift": {"at_most": 0.1, "features": {}},
         "model": model,
         "label": "late",
         "task": "binary",
@@ -121,13 +122,15 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(
         }
     )
     assert found["distances"]["delay"] > 0.1 > found["distances"]["late"]
+    assert found["chance"].keys() == {"delay", "when"}
+    assert found["distances"]["delay"] > found["chance"]["delay"]
     write(3, **{name: values for name, values in new.items() if name != "late"})
     with pytest.raises(UserError, match="label: the span has no column `late`"):
         preview_process.preview(
             {**request, "span": [3, None], "folder": f"{tmp_path}/3"}
         )
     alone = preview_process.preview({**request, "reference": None, "model": None})
-    assert alone == {"distances": {}, "metrics": {}}
+    assert alone == {"distances": {}, "chance": {}, "metrics": {}}
 
 
 def test_a_span_is_scored_with_the_types_of_the_model_that_it_would_not_have(

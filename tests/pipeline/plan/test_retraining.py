@@ -73,11 +73,13 @@ def test_a_new_version_of_a_known_span_is_due():
     [
         ({"distances": {"x": 0.1, "y": 0.5}}, "", ""),
         (
-            {"distances": {"x": 0.2, "y": 0.7}},
+            {"distances": {"x": 0.2, "y": 0.7}, "chance": {"x": 0.06, "y": 0.05}},
             "drift",
             "`x` of span 2 is at a distance of 0.2 from span 1, the newest one of the "
-            "model in production (`schedule.drift` allows 0.1)",
+            "model in production (`schedule.drift` allows 0.1, and chance explains "
+            "0.06)",
         ),
+        ({"distances": {"x": 0.2}, "chance": {"x": 0.21}}, "", ""),
         ({"problem": "no column `x`"}, "drift", "span 2 cannot be compared: no column"),
         ({"metrics": {"auc": 0.76}}, "", ""),
         (
