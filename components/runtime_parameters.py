@@ -65,7 +65,9 @@ class RuntimeParameter:
 _EXAMPLE_GEN, _TRAINER = (node_ids.EXAMPLE_GEN,), (node_ids.TRAINER,)
 
 TABLE = (
-    RuntimeParameter("spans", str, _EXAMPLE_GEN, "data.spans"),
+    RuntimeParameter(
+        "spans", str, (*_EXAMPLE_GEN, node_ids.ANOMALY_GATE), "data.spans"
+    ),
     RuntimeParameter("data_fingerprint", str, _EXAMPLE_GEN, argument="fingerprint"),
     RuntimeParameter("compared_spans", str, (node_ids.SPAN_VALIDATOR,)),
     RuntimeParameter("batch_size", int, _TRAINER, "trainer.batch_size"),

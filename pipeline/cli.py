@@ -26,6 +26,7 @@ _HOMES = {
     "data": "init.command",
     "run": "remote_command",
     "debug": "debugging.command",
+    "anomalies": "debugging.anomalies",
     "check-cluster": "debugging.cluster",
     "runs": "runs_command",
     "reproduce": "comparing.command",

@@ -43,8 +43,13 @@ def worst(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _excess(check: Mapping[str, Any]) -> float:
-    """How far a figure is beyond its bound; negative if the bound holds."""
+    """How far a figure is beyond its bound; negative if the bound holds.
+
+    A distance counts in parts of its bound, which may be wide for few rows.
+    """
     if check["received"] is None:
         return float("inf")
     over = check["received"] - check["required"]
+    if check["bound"] == "at_most" and check["required"] > 0:
+        over /= check["required"]
     return -over if check["bound"] == "at_least" else over

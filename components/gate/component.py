@@ -6,6 +6,7 @@ from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
@@ -42,34 +43,70 @@ class SpanGate(base_component.BaseComponent):
 
 
 class AnomalyGateSpec(types.ComponentSpec):
-    """Takes anomalies; has no outputs."""
+    """Takes anomalies, and what finds their rows; has no outputs."""
 
-    PARAMETERS = {"on_anomaly": ExecutionParameter(type=str)}
-    INPUTS = {"anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
+    PARAMETERS = {
+        name: ExecutionParameter(type=str)
+        for name in ("on_anomaly", "pattern", "spans", "null_values", "reading")
+    }
+    INPUTS = {
+        "anomalies": ChannelParameter(type=standard_artifacts.ExampleAnomalies),
+        "schema": ChannelParameter(type=standard_artifacts.Schema),
+    }
     OUTPUTS: dict[str, Any] = {}
 
 
 class AnomalyGate(base_component.BaseComponent):
-    """Stops the run if the data do not match the schema, naming the features.
+    """Stops the run if the data do not match the schema, naming features and rows.
 
     Usage:
 
-        gate = AnomalyGate(anomalies=example_validator.outputs["anomalies"])
+        gate = AnomalyGate(
+            anomalies=example_validator.outputs["anomalies"],
+            schema=schema_gen.outputs["schema"],
+            pattern="/data/*.csv",
+            spans="[[0, null]]",
+        )
         transform.add_upstream_node(gate)
     """
 
     SPEC_CLASS = AnomalyGateSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(anomalies.Executor)
 
-    def __init__(self, *, anomalies: types.BaseChannel, on_anomaly: str = "stop"):
+    def __init__(
+        self,
+        *,
+        anomalies: types.BaseChannel,
+        schema: types.BaseChannel,
+        pattern: str,
+        spans: str | RuntimeParameter,
+        on_anomaly: str = "stop",
+        null_values: str = "[]",
+        reading: str = "{}",
+    ):
         """Builds the component.
 
         Args:
           anomalies: The output of ExampleValidator.
+          schema: The schema that the data do not match.
+          pattern: As for ExampleGen, as are the next ones.
+          spans: The spans that were read.
+          null_values: Spellings of a missing value in columns of numbers.
+          reading: How files are read.
           on_anomaly: "stop", or "warn" to report anomalies and continue. Anomalies of
             severity WARNING never stop a run.
         """
-        super().__init__(AnomalyGateSpec(anomalies=anomalies, on_anomaly=on_anomaly))
+        super().__init__(
+            AnomalyGateSpec(
+                anomalies=anomalies,
+                schema=schema,
+                on_anomaly=on_anomaly,
+                pattern=pattern,
+                spans=spans,
+                null_values=null_values,
+                reading=reading,
+            )
+        )
 
 
 class EvaluationGateSpec(types.ComponentSpec):

@@ -83,6 +83,18 @@ def add(commands: Commands, parents: Parents) -> None:
         action="store_true",
         help="import the components of `nodes`, with TFX, to check types at once",
     )
+    anomalies = commands.add_parser(
+        "anomalies",
+        parents=parents,
+        help="find the rows with values that the schema forbids",
+    )
+    anomalies.add_argument(
+        "--rows",
+        nargs="?",
+        const="anomalies.jsonl",
+        metavar="FILE",
+        help="write all of them, as JSON lines (default file: anomalies.jsonl)",
+    )
     config = commands.add_parser(
         "config", parents=parents, help="show the effective settings and their origin"
     )

@@ -172,7 +172,12 @@ def _data_nodes(
     )
     gate = AnomalyGate(
         anomalies=validator.outputs["anomalies"],
+        schema=schema_node.outputs["schema"],
         on_anomaly=config.schema_.on_anomaly,
+        pattern=paths.examples,
+        null_values=_json(config.data.null_values),
+        reading=config.data.reading.to_json(),
+        **parameters.of(node_ids.ANOMALY_GATE),
     )
     return {
         "examples": example_gen,

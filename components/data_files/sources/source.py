@@ -334,6 +334,15 @@ class Source(abc.ABC):
         """
         return f"{self.path}: {self.place_of(part, row)}"
 
+    def places(self, part: Part, rows: Sequence[int]) -> list[str]:
+        """The files and places of rows, see `place`.
+
+        Args:
+          part: Part of the file that contains the rows.
+          rows: Indices of the rows among those that were yielded, ascending.
+        """
+        return [self.place(part, row) for row in rows]
+
     def stretches(self, row: int, rows: int) -> Iterator[tuple[str, int, int]]:
         """Divides consecutive rows of this source by the files that they are in.
 

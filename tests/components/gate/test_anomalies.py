@@ -63,9 +63,25 @@ def gate(tmp_path, import_schema):
             {"anomalies": [found]},
             {"exclude_splits": "[]"},
         )
-        anomalies.Executor().Do({"anomalies": [found]}, {}, {"on_anomaly": on_anomaly})
+        data = tmp_path / "rows.csv"
+        rows = (zip(*each.values(), strict=True) for each in splits.values())
+        lines = [",".join(map(_text, row)) for each in rows for row in each]
+        data.write_text("\n".join(["carrier,distance", *lines]) + "\n")
+        properties = {
+            "on_anomaly": on_anomaly,
+            "pattern": str(data),
+            "spans": "[[0, null]]",
+            "null_values": "[]",
+            "reading": "{}",
+        }
+        inputs = {"anomalies": [found], "schema": [import_schema(SCHEMA)]}
+        anomalies.Executor().Do(inputs, {}, properties)
 
     return call
+
+
+def _text(value):
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 GOOD = {"carrier": [b"AA", b"UA"] * 10, "distance": [100, 200] * 10}
@@ -86,6 +102,15 @@ def test_anomalies_stop_and_name_feature_split_value_and_remedy(gate):
     assert "split `eval`: feature `distance`" in message
     assert "9000" in message
     assert "train" not in message
+    rows = [line.strip() for line in message.splitlines() if "rows.csv" in line]
+    assert len(rows) == 10
+    assert rows[0].endswith(
+        "rows.csv: line 23: `carrier`: 'XX': not in the domain `carriers`"
+    )
+    assert rows[5].endswith(
+        "rows.csv: line 23: `distance`: '9000': outside of the domain, 0 to 5000"
+    )
+    assert "rows, of which `strategos anomalies --rows` writes all:" in message
     assert "`schema.on_anomaly: warn`" in message
 
 
@@ -116,7 +141,9 @@ def test_components_fit_together():
     from strategos.components.statistics_gen.component import StatisticsGen
 
     found = types.Channel(type=standard_artifacts.ExampleAnomalies)
-    gate = AnomalyGate(anomalies=found, on_anomaly="warn")
+    schema = types.Channel(type=standard_artifacts.Schema)
+    given = {"anomalies": found, "schema": schema, "pattern": "/d", "spans": "[]"}
+    gate = AnomalyGate(**given, on_anomaly="warn")
     assert gate.outputs == {}
     schema_gen = ImportSchemaGen(schema_file="/s.pbtxt", fingerprint="1")
     schema_gen.add_upstream_node(gate)

@@ -31,7 +31,7 @@ def test_nodes_stand_in_the_order_in_which_a_reader_thinks_of_them(compiled):
 def test_gates_stand_between_what_measures_and_what_follows(compiled):
     found = nodes(compiled())
     assert "AnomalyGate" in found["Transform"].upstream_nodes
-    assert found["AnomalyGate"].upstream_nodes == ["ExampleValidator"]
+    assert found["AnomalyGate"].upstream_nodes == ["ExampleValidator", "SchemaGen"]
     assert "EvaluationGate" in found["InfraValidator"].upstream_nodes
     assert "InfraValidator" in found["Pusher"].upstream_nodes
 

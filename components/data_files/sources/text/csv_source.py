@@ -188,6 +188,15 @@ class CsvSource(TextSource):
         """See `Source`: a line number from 1, header included."""
         return self._place(enumerate(self._records(part)), row, row + (not part.start))
 
+    def places(self, part: Part, rows: Sequence[int]) -> list[str]:
+        """See `Source`: reads the file once for all rows."""
+        records, places = enumerate(self._records(part)), []
+        for row in rows:
+            index = self.index_of(row)
+            place = self._place(records, index, index + (not part.start))
+            places.append(f"{self.path}: {place}")
+        return places
+
     def _open(self, part: Part) -> pyarrow.csv.CSVStreamingReader:
         import pyarrow as pa
         import pyarrow.csv
