@@ -8,6 +8,9 @@ import dataclasses
 import functools
 import json
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -20,10 +23,9 @@ from strategos.components.wording import counted, cut, listed, nearest, quoted
 from strategos.pipeline.config import introspect
 from strategos.pipeline.config.introspect import Key
 from strategos.pipeline.config.sections import Config
-from strategos.pipeline.view import terminal
-from strategos.pipeline.view.report import paragraph
 
 _NAMES = 4  # keys in a message
+_WIDEST = 10_000  # characters of a line that nobody reads in a terminal
 _WIDTH = 60  # characters of a meaning in a list
 _SUCH_AS = re.compile("such as `?(.+?)`?(?:, | or |$)")
 _LISTED = re.compile(r"`(\[[^`]+\]|\{[^`]+: [^`]+\})`")
@@ -167,10 +169,21 @@ def _show(key: Key) -> None:
     }
     if _is_section(key):
         texts |= {"allowed": "a section", "default": ""}
-    console = terminal.console()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
     for label, text in texts.items():
-        if text:
-            paragraph(console, label, text)
+        head, lines = f"  {label:8} ", (text or "").splitlines()
+        for line in lines:
+            print(
+                textwrap.fill(
+                    line,
+                    width,
+                    initial_indent=head,
+                    subsequent_indent=" " * len(head),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+            head = " " * len(head)
 
 
 def _shown(default: Any) -> str:
@@ -178,10 +191,8 @@ def _shown(default: Any) -> str:
 
 
 def _list(keys: Sequence[Key]) -> None:
-    console = terminal.console()
-    console.print(f"\n  {counted(len(keys), 'key')} below:")
+    print(f"\n  {counted(len(keys), 'key')} below:")
     width = max(len(".".join(key.path)) for key in keys)
     for key in keys:
         meaning = (key.field.description or "").partition(". ")[0]
-        line = f"{'.'.join(key.path):{width}}  {cut(meaning, _WIDTH)}"
-        console.print(f"  {line}".rstrip(), markup=False, soft_wrap=True)
+        print(f"  {'.'.join(key.path):{width}}  {cut(meaning, _WIDTH)}".rstrip())
