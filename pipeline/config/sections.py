@@ -255,6 +255,11 @@ class Config(Section):
         """`gates.skew.serving`; None where it is not set."""
         return self.gates.skew.serving if self.gates and self.gates.skew else None
 
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each key that is set is set: `pipeline.yaml:12` or `--set`."""
+        return {key: place.origin for key, place in self._places.items()}
+
     def where(self, key: str) -> Place:
         """The place where `key` is set, else where the nearest section above is.
 

@@ -100,4 +100,9 @@ def _made_from(
         ),
         stack=stack.of_this_machine(caching.stack_versions()),
         part="part" in plan.facts,
+        origins={
+            key: origin
+            for key, origin in config.origins.items()
+            if not key.startswith("notify")
+        },
     )

@@ -55,6 +55,8 @@ class MadeFrom:
         without one, and for `latest`.
       stack: Versions, machine and environment: sections of texts by name.
       part: Whether only some nodes ran.
+      origins: Where each setting that is no default was set, by key: `pipeline.yaml:12`
+        or `--set`; empty in records of earlier versions.
     """
 
     settings: Mapping[str, Any]
@@ -65,6 +67,7 @@ class MadeFrom:
     weights: str
     stack: Mapping[str, Mapping[str, str]]
     part: bool = False
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

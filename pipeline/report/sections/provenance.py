@@ -10,6 +10,7 @@ from strategos.components import node_ids
 from strategos.components.wording import counted, duration
 from strategos.pipeline.history.lineage import LineageStep
 from strategos.pipeline.history.runs import Run
+from strategos.pipeline.made_from.record import MadeFrom
 from strategos.pipeline.report.document import (
     Block,
     Cell,
@@ -72,14 +73,8 @@ def settings(record: Record) -> Section | None:
     if record.run.config:
         blocks.append(Facts([("file", record.run.config)]))
     if record.made_from:
-        pairs = [
-            pair
-            for key, value in record.made_from.settings.items()
-            for pair in _flat(key, value)
-        ]
+        table = _effective(record.made_from)
         text = "The effective settings of the run, defaults included."
-        columns = [Column("setting", "setting"), Column("value", "value")]
-        table = Table("Effective settings", columns, pairs, folded=True)
         return Section("settings", "Settings", [*blocks, Paragraph(text), table])
     rows: list[Sequence[Cell]] = []
     for step in record.steps:
@@ -95,6 +90,19 @@ def settings(record: Record) -> Section | None:
     text = "Values with which the nodes ran, defaults included."
     blocks += [Paragraph(text), Table("Settings by node", columns, rows, folded=True)]
     return Section("settings", "Settings", blocks)
+
+
+def _effective(made: MadeFrom) -> Table:
+    columns = [Column("setting", "setting"), Column("value", "value")]
+    rows: list[Sequence[Cell]] = [
+        pair for key, value in made.settings.items() for pair in _flat(key, value)
+    ]
+    if made.origins:  # absent in older records
+        columns.append(Column("from", "from"))
+        rows = [(*row, made.origins.get(str(row[0]), "default")) for row in rows]
+        # What somebody chose comes first.
+        rows.sort(key=lambda row: row[-1] == "default")
+    return Table("Effective settings", columns, rows, folded=True)
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:

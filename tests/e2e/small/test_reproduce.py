@@ -50,6 +50,11 @@ def test_causes_of_a_change_are_named(small, first):
     assert changed["trainer.epochs"] == (1, 2)
     assert changed["data.spans"] == ("all", "latest 1")
     assert len(changed) == 2
+    origins = json.loads(records(small)[-1].read_text())["origins"]
+    line = small.yaml.read_text().splitlines().index("label: late") + 1
+    assert origins["trainer.epochs"] == "--set"
+    assert origins["label"] == f"pipeline.yaml:{line}"
+    assert "trainer.seed" not in origins
     (code,) = found["code"]
     assert code["path"] == "model.py" and "+import time  # changed" in code["diff"]
     (data,) = found["data"]

@@ -16,6 +16,7 @@ from strategos.pipeline.made_from.compared import (
     MetricChange,
     NodeChange,
 )
+from strategos.pipeline.made_from.record import MadeFrom
 from strategos.pipeline.report import content, document, page
 from strategos.pipeline.report.document import (
     Chart,
@@ -161,6 +162,23 @@ def test_settings_are_listed_by_dotted_key():
     assert table.rows == [
         *[("Trainer", "epochs", "4"), ("Trainer", "settings.callbacks.csv", "false")]
     ]
+
+
+def test_settings_have_their_origin_defaults_last():
+    settings = {"label": "late", "trainer": {"seed": 1, "epochs": 2}}
+    origins = {"label": "pipeline.yaml:3", "trainer.epochs": "--set"}
+    made_from = MadeFrom(settings, "/p.yaml", {}, {}, (), "", {})
+    known = dataclasses.replace(made_from, origins=origins)
+    tables = [
+        blocks(content.document(Record(run(), (), None, each)), "settings", Table)[0]
+        for each in (known, made_from)
+    ]
+    assert tables[0].rows == [
+        ("label", "late", "pipeline.yaml:3"),
+        ("trainer.epochs", "2", "--set"),
+        ("trainer.seed", "1", "default"),
+    ]
+    assert tables[1].rows[1] == ("trainer.seed", "1")  # of an earlier version
 
 
 def test_a_redacted_report_has_no_value_of_the_data():
