@@ -109,7 +109,8 @@ def _selected(scored: Scored, evaluator: Mapping[str, Any]) -> Scored | None:
     sections = naming.sections(evaluator)
     if not sections:
         names, slices = metric_names(evaluator), slicings(evaluator)
-        sums = scored.sums.selected(names, slices)
+        resampled = bool(evaluator.get("confidence_level"))
+        sums = scored.sums.selected(names, slices, resampled=resampled)
         return dataclasses.replace(scored, sums=sums) if sums else None
     heads = {}
     for head, section in sections.items():

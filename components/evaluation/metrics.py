@@ -257,6 +257,8 @@ class SliceMetrics:
       trivial: The trivial model on the same rows, or None if it was not measured.
       finite: Whether all answers of the candidate are finite.
       weighted: Sum of the examples' weights; None without weights.
+      intervals: Confidence intervals of the candidate's metrics, (low, high).
+      changes: Confidence intervals of the changes from the model in production.
     """
 
     feature: str | None
@@ -268,6 +270,8 @@ class SliceMetrics:
     trivial: Trivial | None = None
     finite: bool = True
     weighted: float | None = None
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    changes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.formulas import EPSILON
 from strategos.components.evaluation.inputs.models import Location, Model, loaded
 from strategos.components.evaluation.inputs.rows import Question, Rows
+from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.metrics import MOST_SLICES, RANK, top
 from strategos.components.evaluation.plots import counts
 from strategos.components.evaluation.scored import Scored
@@ -77,19 +78,19 @@ class Scorer:
         question, models = self.question, loaded.get(self.models)
         scored = _nothing(question)
         scored.heads = {head: _nothing(own) for head, own in question.heads.items()}
-        for batch in read.batches(files, BATCH):
+        for batch, times in _batches(files, question.is_resampled):
             answers = _Answers(models, batch)
             for head, own in question.heads.items():
                 found = scored.heads[head]
                 rows = Rows(batch, own, models[0], files, found.sums.examples)
-                self._add(found, rows, own, answers)
+                self._add(found, rows, own, answers, times)
                 for name, why in found.unusable.items():
                     scored.unusable.setdefault(name, f"{head}: {why}")
             rows = Rows(batch, question, models[0], files, scored.sums.examples)
             if question.heads:
                 scored.sums.add(np.zeros(len(batch)), {}, {}, rows.weight())
             else:
-                self._add(scored, rows, question, answers)
+                self._add(scored, rows, question, answers, times)
             progress.add(len(batch))
         # Here and not where all are merged, one after another.
         for each in (scored, *scored.heads.values()):
@@ -97,7 +98,12 @@ class Scorer:
         return scored
 
     def _add(
-        self, scored: Scored, rows: Rows, question: Question, answers: _Answers
+        self,
+        scored: Scored,
+        rows: Rows,
+        question: Question,
+        answers: _Answers,
+        times: np.ndarray | None,
     ) -> None:
         """Adds the rows of a batch, as one head answers them."""
         label, weight = rows.label(), rows.weight()
@@ -127,7 +133,21 @@ class Scorer:
             known = names or answers.models[0].class_names(question.head)
             found = counts.of(question.task, label, answer, weight, known)
             scored.count(location.name, found)
-        scored.sums.add(label, scores, rows.slices(), weight, names)
+        scored.sums.add(label, scores, rows.slices(), weight, names, times)
+
+
+def _batches(
+    files: Sequence[str], resampled: bool
+) -> Iterator[tuple[tf.Tensor, np.ndarray | None]]:
+    """Yields batches of rows, and how often each row counts in each resample."""
+    if not resampled:
+        yield from ((batch, None) for batch in read.batches(files, BATCH))
+        return
+    for file in files:
+        first = 0
+        for batch in read.batches([file], BATCH):
+            yield batch, resampling.times(file, first, len(batch))
+            first += len(batch)
 
 
 class _Answers:

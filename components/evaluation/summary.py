@@ -131,6 +131,7 @@ def summarize(
     objections: Sequence[str] = (),
     warnings: Sequence[str] = (),
     incomparable: str = "",
+    confidence_level: float | None = None,
 ) -> dict[str, Any]:
     """The content of `summary.json`, which is strict JSON.
 
@@ -141,6 +142,8 @@ def summarize(
     `trivial` has the metrics of the trivial model on all rows, and its `answer`. Of
     several heads, metrics are named `HEAD.METRIC`, `answer` and `task` are by head, and
     `heads` has the label of each.
+    `intervals`, with `confidence_level`, has the ends of the interval of each of the
+    `metrics` over all rows, and of its change from the model in production (`changes`).
     `examples` counts rows; `weighted` is the sum of their weights, None without
     `weight`.
 
@@ -153,6 +156,7 @@ def summarize(
       objections: Reasons to reject the model besides its bounds.
       warnings: Warnings for the user.
       incomparable: Why the model in production cannot be evaluated; "" if it can.
+      confidence_level: Of the intervals of the metrics over all rows; None for none.
     """
     if incomparable:
         warnings = [*warnings, f"no comparison with production: {incomparable}"]
@@ -168,6 +172,7 @@ def summarize(
         "baseline": _defined(overall.baseline) if overall.baseline else None,
         "errors": dict(overall.errors),
         "trivial": _trivial(overall),
+        **_intervals(overall, confidence_level),
         "slices": [
             {
                 "feature": piece.feature,
@@ -188,6 +193,14 @@ def summarize(
         "blessed": not objections and all(check.ok for check in checks),
         "reason": "; ".join([*objections, _reason(records)]),
     }
+
+
+def _intervals(overall: SliceMetrics, level: float | None) -> dict[str, Any]:
+    if level is None:
+        return {}
+    kinds = {"metrics": overall.intervals, "changes": overall.changes}
+    ends = {kind: {x: [*y] for x, y in each.items()} for kind, each in kinds.items()}
+    return {"intervals": {"confidence_level": level, **ends}}
 
 
 def _heads(label: Label) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from strategos.components.evaluation.classes import entries
 from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.metrics import (
     METRICS,
     MOST_SLICES,
@@ -66,6 +67,7 @@ class Sums:
         slices: Mapping[str, SliceMembership],
         weight: np.ndarray | None = None,
         classes: Sequence[str] = (),
+        times: np.ndarray | None = None,
     ) -> None:
         """Adds rows.
 
@@ -76,17 +78,21 @@ class Sums:
           weight: float64 [rows], finite and not negative: how much each row counts. A
             row of weight 0 only counts among the examples. None for 1.
           classes: Names of the classes of multi_label, which get a slice each.
+          times: From `resampling.times`; None for no resamples.
         """
         self.examples += len(label)
         self.labels += float(label.sum() if weight is None else label[weight > 0].sum())
         self._add_weights(None if weight is None else float(weight.sum()))
         members = entries.everything(len(label), slices, classes)
+        if times is not None:
+            members[resampling.NAME] = resampling.membership(times)
         width, label = max(1, len(classes)), label.reshape(-1)
         for feature, member in members.items():
             found = entries.of(feature, member, width, weight)
             counted = None if weight is None else weight[found.row]
             labels = Labels(self._task == "multi_class", found.classes)
-            labels.add(found.code, label[found.index], counted)
+            if feature != resampling.NAME:
+                labels.add(found.code, label[found.index], counted)
             groups = _Groups(labels, member, weight)
             for model, columns in scores.items():
                 batch = Batch(
@@ -129,7 +135,11 @@ class Sums:
                 sums.compact()
 
     def selected(
-        self, metrics: Sequence[str], slicings: Sequence[Slicing]
+        self,
+        metrics: Sequence[str],
+        slicings: Sequence[Slicing],
+        *,
+        resampled: bool = False,
     ) -> Sums | None:
         """The sums of some metrics and slices over the same rows.
 
@@ -137,6 +147,7 @@ class Sums:
           metrics: Names in `metrics.METRICS`; may differ from those of these sums if
             they are computed from the same sums (`Metric.shares`).
           slicings: What is sliced by, in the order in which slices are reported.
+          resampled: Whether sums of resamples are wanted.
 
         Returns:
           Sums that share their arrays with these; None if there are no such sums.
@@ -145,6 +156,7 @@ class Sums:
         if len(names) < len(slicings):
             return None
         slices = [*names, *([CLASS] if self._task == "multi_label" else [])]
+        slices += [resampling.NAME] if resampled else []
         if not {None, *slices} <= self._groups.keys():
             return None
         chosen = Sums(metrics, self._task, slicings)
@@ -170,7 +182,7 @@ class Sums:
         return {
             feature: self.examples - groups.covered
             for feature, groups in self._groups.items()
-            if feature is not None
+            if feature  # neither of all rows nor of resamples
         }
 
     def metrics(
@@ -187,6 +199,8 @@ class Sums:
         """
         slices = []
         for feature, groups in self._groups.items():
+            if feature == resampling.NAME:
+                continue
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
             trivial = self._trivial(groups)
@@ -207,6 +221,16 @@ class Sums:
                     )
                 )
         return slices
+
+    def resampled(self, model: str) -> dict[str, np.ndarray]:
+        """The metrics of the resamples, float64 [resamples] each; {} without any.
+
+        Args:
+          model: Name of the model.
+        """
+        groups = self._groups.get(resampling.NAME)
+        found = self._values(groups, model) if groups else {}
+        return {name: values for name, (values, _) in found.items()}
 
     def _of_model(self, batch: Batch) -> _ModelSums:
         columns = batch.columns.values()

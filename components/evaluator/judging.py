@@ -37,7 +37,9 @@ from strategos.components.targets.label import Label
 Artifacts = dict[str, list[types.Artifact]]
 
 # Settings that scores do not depend on. Sums hold metrics and slices by name.
-_JUDGED_BY = frozenset({"metrics", "slices", "bounds", "allow_constant"})
+_JUDGED_BY = frozenset(
+    {"metrics", "slices", "bounds", "allow_constant", "confidence_level"}
+)
 
 
 @dataclass(frozen=True)

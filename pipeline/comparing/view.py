@@ -88,11 +88,16 @@ def metrics(listed: Sequence[MetricChange], heading: str) -> Table:
         place = "" if each.slice == "overall" else f"  {each.slice}"
         table.add_row(
             f"{each.name}{place}",
-            terminal.number(each.before),
-            terminal.number(each.after),
+            _with_margin(each.before, each.before_margin),
+            _with_margin(each.after, each.after_margin),
             results.change(each.name, each.before, each.after),
         )
     return table
+
+
+def _with_margin(value: float | None, margin: float | None) -> str:
+    text = terminal.number(value)
+    return text if margin is None else f"{text} ± {terminal.number(margin)}"
 
 
 def _files(console: Console, label: str, listed: Sequence[FileChange]) -> None:

@@ -151,6 +151,13 @@ class Evaluator(Section):
         description="Whether a model is blessed that predicts the same for all rows: "
         "100 rows or more, of two labels or more.",
     )
+    confidence_level: float | None = Field(
+        None,
+        ge=0.5,
+        le=0.999,
+        description="Confidence level of intervals of the metrics over all rows, and "
+        "of their changes from the model in production, such as 0.95; none by default.",
+    )
     from_logits: bool | None = Field(
         None,
         description="Whether the model predicts logits, of which the Evaluator makes "

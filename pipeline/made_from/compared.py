@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from strategos.components.errors import BadInputError, UserError
+from strategos.components.evaluation.intervals import margins
 from strategos.components.wording import cut
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.made_from import record
@@ -63,6 +64,9 @@ class MetricChange:
       after: Its value in the second run; likewise.
       slice: `overall` or `feature=value`.
       examples: Rows of the slice in the second run.
+      before_margin: Half the width of the confidence interval in the first run; None
+        without one, and for slices.
+      after_margin: The same in the second run.
     """
 
     name: str
@@ -70,6 +74,8 @@ class MetricChange:
     after: float | None
     slice: str = "overall"
     examples: int = 0
+    before_margin: float | None = None
+    after_margin: float | None = None
 
     @property
     def size(self) -> float:
@@ -150,7 +156,7 @@ def compare(before: Run, after: Run, root: str) -> Comparison:
         after,
         unknown,
         **causes,
-        metrics=tuple(_metrics(before.metrics, after.metrics)),
+        metrics=tuple(_metrics(before, after)),
         slices=tuple(_slices(before.summary, after.summary)),
         nodes=tuple(_nodes(before.nodes, after.nodes)),
     )
@@ -308,11 +314,16 @@ def _state(is_in_first: bool, is_in_second: bool) -> str:
     return "removed" if is_in_first else "added"
 
 
-def _metrics(
-    before: Mapping[str, float], after: Mapping[str, float]
-) -> Iterator[MetricChange]:
-    for name in dict.fromkeys([*before, *after]):
-        yield MetricChange(name, before.get(name), after.get(name))
+def _metrics(before: Run, after: Run) -> Iterator[MetricChange]:
+    old, new = (margins.of(run.summary, "metrics") for run in (before, after))
+    for name in dict.fromkeys([*before.metrics, *after.metrics]):
+        yield MetricChange(
+            name,
+            before.metrics.get(name),
+            after.metrics.get(name),
+            before_margin=old.get(name),
+            after_margin=new.get(name),
+        )
 
 
 def _slices(

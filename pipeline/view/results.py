@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.intervals import margins
 from strategos.components.evaluation.metrics import badness
 from strategos.pipeline.view import terminal
 
@@ -18,6 +19,7 @@ _Values: TypeAlias = Mapping[str, float | None]
 FEW_ROWS = 30
 """Slices of fewer rows are not among the worst: chance decides there."""
 
+_PRODUCTION = "in production"
 _LAST = 5  # The end of a training: this part of its epochs, a fifth, at least one.
 _SHARE = 0.05  # Of the fall since the first epoch: less than this is no fall any more.
 
@@ -77,12 +79,12 @@ def overall(
       summary: The evaluation's `summary.json`.
       last: Metrics of the run before, to show the change since; None without one.
     """
-    others = {"last run": last, "in production": summary.get("baseline")}
+    others = {"last run": last, _PRODUCTION: summary.get("baseline")}
     heading = f"{summary['examples']:,} examples"
     if (weighted := summary.get("weighted")) is not None:  # absent in older summaries
         heading += f" that weigh {weighted:,.6g}"
     trivial = summary.get("trivial")  # absent in older summaries
-    return _compared(heading, summary["overall"], others, trivial)
+    return _compared(heading, summary["overall"], others, trivial, summary)
 
 
 def recorded(
@@ -127,16 +129,24 @@ def _compared(
     metrics: _Values,
     others: Mapping[str, _Values | None],
     trivial: _Values | None = None,
+    summary: Mapping[str, Any] | None = None,
 ) -> Table:
     """A row for each metric, with its change from each of the others."""
     found = {name: values for name, values in others.items() if values}
-    headings = [text for name in found for text in (name, "change")]
-    table = grid(heading, "model", *headings, *(["trivial"] if trivial else []))
+    margin, of_value = margins.heading(summary), margins.of(summary, "metrics")
+    of_change = {_PRODUCTION: margins.of(summary, "changes")} if margin else {}
+    headings = ["model", *([margin] if margin else [])]
+    for other in found:
+        headings += [other, "change", *([margin] if other in of_change else [])]
+    table = grid(heading, *headings, *(["trivial"] if trivial else []))
     for name, value in metrics.items():
         row: list[RenderableType] = [name, terminal.number(value)]
-        for values in found.values():
+        row += [terminal.number(of_value.get(name))] if margin else []
+        for other, values in found.items():
             before = values.get(name)
             row += [terminal.number(before), change(name, before, value)]
+            if other in of_change:
+                row.append(terminal.number(of_change[other].get(name)))
         if trivial:
             row.append(terminal.number(trivial.get(name)))
         table.add_row(*row)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from strategos.components.evaluation.metrics import SliceMetrics, Trivial
 from strategos.components.evaluation.slices.slicing import slicings
+
+_Value = TypeVar("_Value")
 
 
 def split(name: str) -> tuple[str, str]:
@@ -81,10 +83,12 @@ def _of_slice(pieces: Mapping[str, SliceMetrics]) -> SliceMetrics:
         trivial,
         finite=all(piece.finite for piece in pieces.values()),
         weighted=first.weighted,
+        intervals=_named({head: piece.intervals for head, piece in pieces.items()}),
+        changes=_named({head: piece.changes for head, piece in pieces.items()}),
     )
 
 
-def _named(by_head: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _named(by_head: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
     return {
         f"{head}.{name}": value
         for head, values in by_head.items()

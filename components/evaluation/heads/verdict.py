@@ -8,9 +8,11 @@ from typing import Any
 
 from strategos.components.evaluation import findings, summary
 from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.intervals import interval
 from strategos.components.evaluation.metrics import SliceMetrics
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.summary import BoundCheck
+from strategos.components.evaluation.sums import Sums
 from strategos.components.targets.label import Label
 
 
@@ -76,6 +78,7 @@ def of(
         checks=checks,
         without_value=first.sums.without_value(),
         incomparable=incomparable,
+        confidence_level=evaluator.get("confidence_level"),
         **found,
     )
     return Verdict(slices, checks, content)
@@ -90,6 +93,26 @@ def _part(
 ) -> tuple[list[SliceMetrics], list[BoundCheck], dict[str, list[str]]]:
     """The metrics, checks and findings of one head."""
     slices = scored.sums.metrics(*models)
+    if level := evaluator.get("confidence_level"):
+        slices[0] = _with_intervals(slices[0], scored.sums, models, level)
     bounds = evaluator.get("bounds") or {}
     checks = summary.judge(bounds, slices, incomparable=bool(incomparable))
     return slices, checks, findings.of(scored, slices, evaluator, label, models[0])
+
+
+def _with_intervals(
+    overall: SliceMetrics, sums: Sums, models: Sequence[str], level: float
+) -> SliceMetrics:
+    """The metrics of all rows with their intervals, and with those of the changes.
+
+    Both models are judged on the same resamples, so what they have in common cancels
+    out of the change.
+    """
+    ours, changes = sums.resampled(models[0]), {}
+    if overall.baseline is not None:
+        theirs = sums.resampled(models[1])
+        differences = {name: ours[name] - theirs[name] for name in ours}
+        change = {x: overall.metrics[x] - overall.baseline[x] for x in ours}
+        changes = interval.around(change, differences, level)
+    own = interval.around(overall.metrics, ours, level)
+    return replace(overall, intervals=own, changes=changes)

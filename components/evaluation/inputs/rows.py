@@ -52,6 +52,7 @@ class Question:
         weight is read for this one.
       from_logits: Whether predictions are logits (`evaluator.from_logits`) of which
         probabilities are made; None: as recorded in each model.
+      is_resampled: Whether metrics get confidence intervals.
     """
 
     task: str
@@ -63,6 +64,7 @@ class Question:
     weight: str = ""
     head: str = ""
     heads: Mapping[str, Question] = field(default_factory=dict)
+    is_resampled: bool = False
 
     @classmethod
     def of(
@@ -91,7 +93,12 @@ class Question:
                 )
                 for head, section in sections.items()
             }
-            return cls("", (), label, (), types, None, weight, heads=asked)
+            resampled = any(each.is_resampled for each in asked.values())
+            return cls(
+                *("", (), label, (), types, None, weight),
+                heads=asked,
+                is_resampled=resampled,
+            )
         names, slices = metric_names(evaluator), slicings(evaluator)
         for part in (part for each in slices for part in each.parts):
             if part.edges and types[part.feature] == tf.string:
@@ -102,7 +109,8 @@ class Question:
                 )
         logits = evaluator.get("from_logits")
         given = evaluator["task"], tuple(names), label, tuple(slices)
-        return cls(*given, types, logits, weight)
+        resampled = bool(evaluator.get("confidence_level"))
+        return cls(*given, types, logits, weight, is_resampled=resampled)
 
     @property
     def target(self) -> Label:

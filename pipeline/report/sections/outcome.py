@@ -7,6 +7,7 @@ from typing import Any
 
 from strategos.components import node_ids
 from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.intervals import margins
 from strategos.components.evaluation.metrics import METRICS, badness, bare
 from strategos.components.wording import counted, duration
 from strategos.pipeline.history.runs import Run
@@ -111,20 +112,27 @@ def _trivial(task: str, label: str, answer: float, several: bool) -> str:
 def _metrics(summary: Mapping[str, Any]) -> Table:
     baseline, trivial = summary.get("baseline") or {}, summary.get("trivial") or {}
     errors = summary.get("errors") or {}
+    margin = margins.heading(summary)
+    of_value, of_change = (margins.of(summary, kind) for kind in ("metrics", "changes"))
     columns = [Column("metric", "metric"), Column("model", "model", True)]
+    columns += [Column("margin", margin, True)] if margin else []
     columns += [Column("error", "known to ±", True)] if errors else []
     if baseline:
         columns += [
             Column("baseline", "in production", True),
             Column("change", "change", True),
+            *([Column("change_margin", margin, True)] if margin else []),
             Column("better", "", False),
         ]
     columns += [Column("trivial", "trivial", True)] if trivial else []
     rows = []
     for name, value in summary["overall"].items():
         row: list[Cell] = [name, value]
+        row += [of_value.get(name)] if margin else []
         row += [errors.get(name)] if errors else []
-        row += _compared(name, value, baseline.get(name)) if baseline else []
+        if baseline:
+            before, change, better = _compared(name, value, baseline.get(name))
+            row += [before, change, *([of_change.get(name)] if margin else []), better]
         row += [trivial.get(name)] if trivial else []
         rows.append(row)
     title = f"Over {counted(summary['examples'], 'example')} of the eval split"

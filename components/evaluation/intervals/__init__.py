@@ -1,0 +1,1 @@
+"""Confidence intervals of metrics by the Poisson bootstrap."""

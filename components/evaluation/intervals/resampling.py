@@ -1,0 +1,62 @@
+"""How often each row counts in each resample of a Poisson bootstrap; numpy only.
+
+In place of drawing n rows with replacement, each row counts Poisson(1) times (Chamandy
+et al. 2012, "Estimating uncertainty for massive data streams"), so that sums over parts
+of the rows merge. The draw depends on a row's file and its place there alone: however
+files are divided among workers, the resamples are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+
+import numpy as np
+
+from strategos.components.evaluation.classes.entries import SliceMembership
+
+RESAMPLES = 20
+"""Number of resamples, as in TFMA: the interval is that of Student's t."""
+
+NAME = ""
+"""What sums call the resamples, which are slices that no feature has."""
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_LIKELY = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(18)])
+
+
+def times(file: str, first: int, rows: int) -> np.ndarray:
+    """How often rows count, int64 [rows, RESAMPLES].
+
+    Args:
+      file: The file of the rows; only its name counts, not its folder.
+      first: Place of the first row in the file.
+      rows: Number of rows, which stand together.
+    """
+    name = os.path.basename(file).encode()
+    seed = np.frombuffer(hashlib.blake2b(name, digest_size=8).digest(), np.uint64)
+    row = np.arange(first, first + rows, dtype=np.uint64)
+    with np.errstate(over="ignore"):  # modulo 2**64
+        own = _mixed(seed + row * _STEP)
+        sample = np.arange(1, RESAMPLES + 1, dtype=np.uint64) * _STEP
+        bits = _mixed(own[:, np.newaxis] + sample)
+    share = (bits >> np.uint64(11)) * 2.0**-53
+    return np.searchsorted(_LIKELY, share.reshape(-1), side="right").reshape(rows, -1)
+
+
+def membership(times: np.ndarray) -> SliceMembership:
+    """The rows of each resample, a row as often as it counts.
+
+    Args:
+      times: int64 [rows, RESAMPLES].
+    """
+    place = np.repeat(np.arange(times.size), times.reshape(-1))
+    return SliceMembership(range(RESAMPLES), *np.divmod(place, RESAMPLES))
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Each number as 64 random bits, by the finalizer of SplitMix64 (Steele 2014)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
