@@ -9,14 +9,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from tensorflow_data_validation.statistics import stats_impl, stats_options
-from tensorflow_data_validation.statistics.generators import (
-    basic_stats_generator,
-    stats_generator,
-)
+from tensorflow_data_validation.statistics.generators import stats_generator
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from strategos.components.records import columns
 from strategos.components.shards import progress
+from strategos.components.statistics.histograms import BasicStatsGenerator
 from strategos.components.statistics.samples import SampleGenerator
 from strategos.components.statistics.top_values import TopValuesGenerator
 
@@ -43,7 +41,7 @@ def _generators(ranked: int = 0) -> list[stats_generator.CombinerStatsGenerator]
     if ranked:
         options.num_rank_histogram_buckets = ranked
     generators: list[stats_generator.CombinerStatsGenerator] = [
-        basic_stats_generator.BasicStatsGenerator(
+        BasicStatsGenerator(
             schema=options.schema,
             example_weight_map=options.example_weight_map,
             num_values_histogram_buckets=options.num_values_histogram_buckets,
