@@ -157,11 +157,14 @@ class Trials:
         except PassingError:
             raise
         except UserError as error:  # the changes do not go without others
-            return {"metrics": {}, "problem": " ".join(str(error).split())}
+            return {"metrics": {}, "problem": self._on_a_line(str(error))}
         if isinstance(result.error, PassingError):
             raise result.error
-        problem = " ".join((result.run.cause or "").split()) or None
+        problem = self._on_a_line(result.run.cause or "") or None
         return {"metrics": result.run.metrics, "problem": problem}
+
+    def _on_a_line(self, text: str) -> str:
+        return " ".join(text.replace(f"{self.folder}/workload/", "").split())
 
     def _write(self, state: separable.State) -> Path:
         for name in ("workload", "data"):

@@ -64,7 +64,9 @@ def script(tmp_path_factory):
     return script
 
 
-@pytest.mark.parametrize(("words", "expected"), CASES, ids=lambda x: " ".join(x))
+@pytest.mark.parametrize(
+    ("words", "expected"), CASES, ids=[" ".join(words) for words, _ in CASES]
+)
 def test_bash_completes(script, workload, words, expected):
     asked = ["bash", "--norc", "-c", _BASH, "bash", str(script("bash")), *words]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
