@@ -8,10 +8,15 @@ from scipy import stats
 from sklearn import metrics as stock
 from tfx.types import standard_artifacts
 
-from strategos.components.evaluation import scoring
+from strategos.components.evaluation import kept, scoring
+from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.heads import verdict as verdicts
 from strategos.components.evaluation.intervals import interval, margins, resampling
+from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator import SUMS_VARIABLE, judging_executor
+from strategos.components.targets.label import Label
 
 NAMES = ["auc", "accuracy", "recall@0.3", "log_loss", "calibration"]
 
@@ -177,3 +182,37 @@ def test_intervals_cover_as_often_as_they_say(rows):
     for kind, counts in hits.items():
         for name, count in counts.items():
             assert 0.92 <= count / trials <= 0.98, (kind, name, count / trials)
+
+
+def test_heads_have_intervals_thresholds_and_crosses_of_their_own(tmp_path):
+    draw = np.random.default_rng(0)
+    label, scores = drawn(draw, 300)
+    binned = {"feature": "x", "bins": [0.0]}
+    evaluator = {
+        "task": {"late": "binary", "size": "regression"},
+        "metrics": ["late.recall@0.3", "late.auc", "size.mae"],
+        "slices": [["place", binned]],
+        "bounds": {"late.recall@0.3": {"at_least": 0.1}},
+        "confidence_level": 0.9,
+    }
+    sections, heads = naming.sections(evaluator), {}
+    member = SliceMembership([("a", 1)], np.arange(300), np.zeros(300, np.int64))
+    for head, section in sections.items():
+        sums = Sums(section["metrics"], section["task"], section["slices"])
+        columns = {name: {"prediction": x} for name, x in scores.items()}
+        members = {each.name: member for each in section["slices"]}
+        sums.add(label, columns, members, times=resampling.times("a", 0, 300))
+        heads[head] = Scored(sums)
+    kept.write(tmp_path / "kept", Scored(Sums((), ""), heads=heads), ["late.auc"])
+    scored = kept.read(tmp_path / "kept", evaluator)
+    columns = Label.of({"late": "l", "size": "s"}).text
+    found = verdicts.of(scored, evaluator, columns, ["m", "b"]).summary
+    alone = heads["late"].sums
+    wanted = interval.around(alone.metrics("m")[0].metrics, alone.resampled("m"), 0.9)
+    assert found["intervals"]["metrics"].keys() == {*evaluator["metrics"]}
+    assert found["intervals"]["metrics"]["late.auc"] == [*wanted["auc"]]
+    assert found["intervals"]["changes"].keys() == {*evaluator["metrics"]}
+    assert [check["metric"] for check in found["bounds"]] == ["late.recall@0.3"]
+    assert [piece["value"] for piece in found["slices"]] == ["a x 1"]
+    other = evaluator | {"slices": [["place", {"feature": "x", "bins": [1.0]}]]}
+    assert kept.read(tmp_path / "kept", other) is None
