@@ -44,6 +44,7 @@ _CLASSES = frozenset(
         *((f"{_OURS}trivial", "Labels"), ("builtins", "set")),
         *(
             (f"{_OURS}classes.curves", "ClassCurves"),
+            (f"{_OURS}classes.counts", "ClassCounts"),
             (f"{_OURS}plots.counts", "Counts"),
         ),
         *(("numpy", "ndarray"), ("numpy", "dtype")),

@@ -67,10 +67,10 @@ class Batch:
       task: One of `TASKS`.
       label: float64 [rows].
       columns: float64 [rows] each: `prediction` for binary, multi_label and regression;
-        for multi_class `right` (1 if the likeliest class is the label) and `loss`
-        (cross entropy). If a metric `…@topK` is asked for, also `rank`: how many
-        classes of the row are likelier than the label (multi_class) or than this class
-        (multi_label).
+        for multi_class `right` (1 if the likeliest class is the label), `loss` (cross
+        entropy) and `predicted` (the likeliest class, NaN if an answer is). If a metric
+        `…@topK` is asked for, also `rank`: how many classes of the row are likelier
+        than the label (multi_class) or than this class (multi_label).
       code: int [rows], the slice of each row.
       slices: Number of slices.
       weight: float64 [rows], all above 0: how much each row counts; None for 1.
@@ -358,6 +358,9 @@ METRICS: Registry[Metric] = _Metrics(
             "macro_precision": "MacroPrecision",
             "macro_recall": "MacroRecall",
             "macro_f1": "MacroF1",
+            "weighted_precision": "WeightedPrecision",
+            "weighted_recall": "WeightedRecall",
+            "weighted_f1": "WeightedF1",
             "exact_match": "ExactMatch",
             "hamming_loss": "HammingLoss",
         }.items()

@@ -330,4 +330,6 @@ def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> dict[str, np.n
     clipped = np.clip(answer, EPSILON, 1 - EPSILON)  # first, as in Keras
     chosen = clipped[np.arange(len(label)), label.astype(np.int64)]
     right = np.where(known, answer.argmax(axis=1) == label, np.nan)
-    return {"right": right, "loss": np.log(clipped.sum(axis=1)) - np.log(chosen)}
+    predicted = np.where(known, answer.argmax(axis=1), np.nan)
+    loss = np.log(clipped.sum(axis=1)) - np.log(chosen)
+    return {"right": right, "loss": loss, "predicted": predicted}

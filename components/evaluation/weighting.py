@@ -28,7 +28,7 @@ def _ignores(name: str, task: str) -> bool:
     label, score = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0.9, 0.2, 0.4, 0.7])
     columns = {"prediction": score}
     if task == "multi_class":
-        columns = {"right": label, "loss": score}
+        columns = {"right": label, "loss": score, "predicted": label}
     ones = np.zeros(len(times), np.int64)
     weighted = Batch(task, label, columns, ones, 1, times.astype(np.float64))
     repeated = Batch(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from strategos.components.evaluation.formulas import Ratio, positive
 from strategos.components.evaluation.metrics import Batch, Metric
@@ -17,6 +17,7 @@ from strategos.components.evaluation.metrics import Batch, Metric
 if TYPE_CHECKING:
     import numpy as np
 
+    from strategos.components.evaluation.classes.counts import ClassCounts
     from strategos.components.evaluation.classes.curves import ClassCurves
     from strategos.components.evaluation.trivial import OneAnswer
 
@@ -85,22 +86,37 @@ class ExactMatch(Ratio):
 
 
 class _Macro(Metric):
-    """A mean over the classes; a class whose metric is undefined counts as 0."""
+    """A mean over the classes; a class whose metric is undefined counts as 0.
 
-    tasks = ("multi_label",)
+    Of multi_class, a class counts if it is a label or a prediction in the slice, as in
+    scikit-learn.
+
+    Attributes:
+      by_label: Whether a class weighs as many rows as have it as their label.
+    """
+
+    tasks = ("multi_label", "multi_class")
     direction = "higher"
     threshold = 0.5
     shows_learning = False
     shares = "found_by_class"
+    by_label: ClassVar[bool] = False
 
-    def sums(self, batch: Batch) -> np.ndarray:
+    def sums(self, batch: Batch) -> np.ndarray | ClassCounts:
         """See `Metric`: true positives, positives predicted and labelled, and entries.
 
         Returns:
-          float64 [4, classes, slices].
+          float64 [4, classes, slices]; for multi_class, counts of the classes that
+          occur.
         """
         import numpy as np
 
+        if batch.task == "multi_class":
+            from strategos.components.evaluation.classes.counts import ClassCounts
+
+            counts = ClassCounts()
+            counts.add(batch)
+            return counts
         predicted, shape = positive(batch, self), (batch.classes, batch.slices)
         place = np.arange(len(batch.code)) % batch.classes
         code = place * batch.slices + batch.code
@@ -108,34 +124,51 @@ class _Macro(Metric):
         parts = predicted * batch.label, predicted, batch.label, np.ones(len(code))
         return np.stack([by_class.total(part).reshape(shape) for part in parts])
 
-    def finish(self, sums: np.ndarray) -> np.ndarray:
+    def finish(self, sums: np.ndarray | ClassCounts) -> np.ndarray:
         """See `Metric`: NaN for slices without rows."""
         import numpy as np
 
-        found, predicted, labelled, entries = sums
-        values = np.nan_to_num(self.of_class(found, predicted, labelled)).mean(axis=0)
-        return np.where(entries.sum(axis=0) > 0, values, np.nan)
+        if not isinstance(sums, np.ndarray):
+            return self._mean(*sums.by_class(), sums.slices)
+        _, classes, slices = sums.shape
+        code = np.tile(np.arange(slices), classes)
+        values = self._mean(code, sums[:3].reshape(3, -1), slices)
+        return np.where(sums[3].sum(axis=0) > 0, values, np.nan)
+
+    def _mean(self, code: np.ndarray, parts: np.ndarray, slices: int) -> np.ndarray:
+        """The mean over the classes of each slice, from entries of slice and class."""
+        import numpy as np
+
+        found, predicted, labelled = parts
+        values = np.nan_to_num(self.of_class(found, predicted, labelled))
+        share = labelled if self.by_label else np.ones(len(code))
+        total = np.bincount(code, values * share, slices)
+        return _ratio(total, np.bincount(code, share, slices))
 
     @abc.abstractmethod
     def of_class(
         self, found: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
     ) -> np.ndarray:
-        """The metric of each class, float64 [classes, slices]; NaN if undefined.
+        """The metric of each class and slice, float64 [entries]; NaN if undefined.
 
         Args:
-          found: float64 [classes, slices], true positives.
-          predicted: float64 [classes, slices], positive predictions.
-          labelled: float64 [classes, slices], labels that are 1.
+          found: float64 [entries], true positives.
+          predicted: float64 [entries], positive predictions.
+          labelled: float64 [entries], positive labels.
         """
 
-    def trivial(self, one: OneAnswer) -> np.ndarray:
-        """See `Metric`."""
+    def trivial(self, one: OneAnswer) -> np.ndarray | None:
+        """See `Metric`; unknown for multi_class."""
         import numpy as np
 
+        if one.task == "multi_class":
+            return None
         ones = one.ones(self).astype(np.float64)
         parts = ones * one.shares, ones, one.shares
-        values = np.nan_to_num(self.of_class(*parts)).mean(axis=0)
-        return np.where(np.isnan(one.answer), np.nan, values)
+        values = np.nan_to_num(self.of_class(*parts))
+        share = one.shares if self.by_label else np.ones_like(one.shares)
+        mean = _ratio((values * share).sum(axis=0), share.sum(axis=0))
+        return np.where(np.isnan(one.answer), np.nan, mean)
 
 
 class MacroPrecision(_Macro):
@@ -180,6 +213,37 @@ class MacroF1(_Macro):
     ) -> np.ndarray:
         """See `_Macro`."""
         return _f1(found, predicted, labelled)
+
+
+class WeightedPrecision(MacroPrecision):
+    """Precision by class."""
+
+    description = (
+        "mean of the classes' precision, each class by its number of labels; "
+        "threshold 0.5"
+    )
+    by_label = True
+    undefined_by_answers = "no row has a class"
+
+
+class WeightedRecall(MacroRecall):
+    """Recall by class."""
+
+    description = (
+        "mean of the classes' recall, each class by its number of labels; threshold 0.5"
+    )
+    by_label = True
+    undefined_by_answers = "no row has a class"
+
+
+class WeightedF1(MacroF1):
+    """F1 by class."""
+
+    description = (
+        "mean of the classes' F1, each class by its number of labels; threshold 0.5"
+    )
+    by_label = True
+    undefined_by_answers = "no row has a class"
 
 
 class MacroAuc(Metric):

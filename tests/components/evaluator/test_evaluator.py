@@ -42,8 +42,9 @@ def assert_same_failure(ours, theirs):
 def test_every_metric_of_every_slice_equals_tfma(
     workload, tmp_path, task, evaluate, stock, by_slice
 ):
-    section = {"task": task, "metrics": metrics.names(task), "slices": ["month"]}
-    _, evaluation, _ = evaluate(workload, tmp_path, task, slices=["month"])
+    names = [name for name in metrics.names(task) if metrics.METRICS[name].tfma]
+    section = {"task": task, "metrics": names, "slices": ["month"]}
+    _, evaluation, _ = evaluate(workload, tmp_path, **section)
     stock(workload, tmp_path / "stock", task, section, workload["labels"][task])
     ours = tfma.load_eval_result(evaluation.uri)
     assert_same(by_slice(ours), by_slice(tfma.load_eval_result(f"{tmp_path}/stock")))

@@ -44,7 +44,7 @@ def scored_rows(rows, task, names, features):
         values = [VALUES[name][i] for i in present]
         members[name] = SliceMembership(values, np.arange(len(rows)), code)
     scores = {
-        name: {"right": (x > 0.5) + 0 * x, "loss": x}
+        name: {"right": (x > 0.5) + 0 * x, "loss": x, "predicted": (x > 0.4) + 0 * x}
         if task == "multi_class"
         else {"prediction": x}
         for name, x in (("candidate", candidate), ("baseline", baseline))

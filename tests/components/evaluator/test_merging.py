@@ -39,7 +39,8 @@ def summed(rows, task):
     columns = {"prediction": score}
     if task == "multi_class":
         unknown = np.where(np.isnan(score), np.nan, 0.0)
-        columns = {"right": (score > 0.5) + unknown, "loss": score}
+        right = (score > 0.5) + unknown
+        columns = {"right": right, "loss": score, "predicted": right}
     sums = Sums(metrics.names(task), task)
     scores = {"candidate": columns, "baseline": columns}
     sums.add(label, scores, {"value": member})

@@ -82,6 +82,7 @@ def test_several_labels_at_a_threshold_and_at_the_top(is_weighted):
     score, place = scores(draw, (300, 4)), draw.integers(0, 2, 300)
     weight = draw.choice([0.0, 0.5, 3.0], 300) if is_weighted else None
     names = [*(f"{name}@0.3" for name in MACRO), "exact_match@0.3", "f1@0.3"]
+    names += [name.replace("macro", "weighted") for name in names[:3]]
     names += ["precision@top1", "precision@top3", "recall@top3", "recall@top4"]
     classes = ("rain", "wind", "snow", "fog")
     found = summed(
@@ -96,6 +97,9 @@ def test_several_labels_at_a_threshold_and_at_the_top(is_weighted):
         for metric, wanted in MACRO.items():
             value = wanted(right, positive, average="macro", **more)
             assert ours[f"{metric}@0.3"] == pytest.approx(value, rel=1e-12)
+            value = wanted(right, positive, average="weighted", **more)
+            weighted = metric.replace("macro", "weighted")
+            assert ours[f"{weighted}@0.3"] == pytest.approx(value, rel=1e-12)
         exact = stock.accuracy_score(right, positive, sample_weight=sample)
         assert ours["exact_match@0.3"] == pytest.approx(exact, rel=1e-12)
         for each in (x for x in names if top(x)):
@@ -171,3 +175,40 @@ def test_names_with_a_parameter():
     assert "threshold 0.3" in METRICS["recall@0.3"].description
     for name in ("recall@0", "recall@1", "recall@top0", "auc@0.3", "f1@top2", "x@0.3"):
         assert name not in METRICS
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_averages_over_classes_are_those_of_scikit_learn(is_weighted):
+    """Classes that a slice lacks do not count; slices have few rows, and one none."""
+    draw = np.random.default_rng(3)
+    label, said = (draw.integers(0, 9, 200).astype(float) for _ in range(2))
+    said = np.where(draw.random(200) < 0.5, label, said)
+    place = draw.integers(0, 40, 200)
+    weight = draw.choice([0.0, 0.5, 3.0], 200) if is_weighted else None
+    kinds = ("precision", "recall", "f1")
+    names = [f"{x}_{kind}" for x in ("macro", "weighted") for kind in kinds]
+    total = None
+    for part in np.split(np.arange(200), [9, 120]):
+        values, code = np.unique(place[part], return_inverse=True)
+        member = SliceMembership(values.tolist(), np.arange(len(part)), code)
+        columns = {"right": said[part], "predicted": said[part]}
+        sums = Sums(names, "multi_class")
+        counted = None if weight is None else weight[part]
+        sums.add(label[part], {"m": columns}, {"place": member}, counted)
+        total = sums if total is None else total.merge(sums)
+    for piece in total.metrics("m"):
+        chosen = place >= 0 if piece.feature is None else place == piece.value
+        chosen &= True if weight is None else weight > 0
+        if not chosen.any():
+            assert all(np.isnan(value) for value in piece.metrics.values())
+            continue
+        sample = None if weight is None else weight[chosen]
+        for name in names:
+            average, _, kind = name.partition("_")
+            wanted = getattr(stock, f"{kind}_score")(
+                *(label[chosen], said[chosen]),
+                average=average,
+                sample_weight=sample,
+                zero_division=0,
+            )
+            assert piece.metrics[name] == pytest.approx(wanted, rel=1e-12), piece.name

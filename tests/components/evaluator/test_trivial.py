@@ -34,7 +34,7 @@ def summed(label, code, task):
     seen, own = np.unique(code, return_inverse=True)
     member = SliceMembership(seen.tolist(), np.arange(len(code)), own.reshape(-1))
     zeros = np.zeros(len(label))
-    columns = {"prediction": zeros, "right": zeros, "loss": zeros}
+    columns = dict.fromkeys(("prediction", "right", "loss", "predicted"), zeros)
     if task != "multi_class":
         columns = {"prediction": zeros}
     found.add(label, {"candidate": columns}, {"part": member})

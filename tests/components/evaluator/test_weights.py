@@ -26,8 +26,10 @@ def rows_of(task, rng):
         label = rng.integers(0, 3, ROWS).astype(float)
         scores = rng.dirichlet(np.ones(3), ROWS)
         chosen = scores[np.arange(ROWS), label.astype(int)]
-        right = (scores.argmax(1) == label).astype(float)
-        return label, scores, {"right": right, "loss": -np.log(chosen)}, weight
+        said = scores.argmax(1).astype(float)
+        columns = {"right": (said == label).astype(float), "loss": -np.log(chosen)}
+        columns["predicted"] = said
+        return label, scores, columns, weight
     score = np.round(rng.random(ROWS), 1)
     label = (rng.random(ROWS) < score).astype(float)
     if task == "regression":
@@ -39,8 +41,15 @@ def expected(task, label, score, weight):
     """Each metric by scikit-learn."""
     given = {"sample_weight": weight}
     if task == "multi_class":
+        said, averages = score.argmax(1), {}
+        for average in ("macro", "weighted"):
+            for name in ("precision", "recall", "f1"):
+                of_classes = getattr(stock_metrics, f"{name}_score")
+                value = of_classes(label, said, average=average, **given)
+                averages[f"{average}_{name}"] = value
         return {
-            "accuracy": stock_metrics.accuracy_score(label, score.argmax(1), **given),
+            **averages,
+            "accuracy": stock_metrics.accuracy_score(label, said, **given),
             "log_loss": stock_metrics.log_loss(label, score, labels=[0, 1, 2], **given),
         }
     mean = {
