@@ -153,11 +153,12 @@ def _sentences(found: Bisected) -> Iterator[tuple[str, str]]:
             "others",
             f"with nothing but the {number}, {metric} is {terminal.number(found.rest)}",
         )
-    yield (
-        "counted",
-        f"a change is a cause if {metric} gets worse by more than {found.share:.0%} of "
-        "the difference",
-    )
+    if found.causes or found.suspects:
+        yield (
+            "counted",
+            f"a change is a cause if {metric} gets worse by more than "
+            f"{found.share:.0%} of the difference",
+        )
 
 
 def _without_cause(found: Bisected, before: str, after: str) -> str:

@@ -6,8 +6,9 @@ import io
 
 from rich.console import Console
 
-from strategos.pipeline.comparing import compared, view
-from strategos.pipeline.report import outcome
+from strategos.pipeline.comparing import view
+from strategos.pipeline.made_from import compared
+from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.view import results
 
 INTERVALS = {"confidence_level": 0.95, "metrics": {"auc": [0.75, 0.79]}}
