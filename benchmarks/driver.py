@@ -37,7 +37,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 import apache_beam as beam
 from tfx.types import standard_artifacts
 
-from strategos.components.data_files import inference, shards, spans, writing
+from strategos.components.data_files import inference, pieces, shards, spans, writing
 from strategos.components.data_files.findings.duplicates import RowHashes
 from strategos.components.data_files.findings.empty_cells import EmptyCells
 from strategos.components.data_files.sources.text import csv_cuts
@@ -297,13 +297,13 @@ def scanned(wanted: tuple[Any, Any]) -> list[csv_cuts.Scan]:
     return [csv_cuts.Scan((False, False), (row, row), (row, row))]
 
 
-def inspected(shard: shards.Shard) -> Any:
+def inspected(shard: pieces.Shard) -> Any:
     profile = inference.Profile(numerals.ONLY_EMPTY)
     profile._kind, profile.values, profile.numbers = Kind.INT, 1000, 1000
     return [1000 for _ in shard.pieces], {"x": profile}
 
 
-def written_shard(shard: shards.Shard) -> writing.Outcome:
+def written_shard(shard: pieces.Shard) -> writing.Outcome:
     splits = {
         split: (_written(shard.number), _written(shard.number)) for split in SPLITS
     }

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import operator
-import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow.compute as pc
 
 from strategos.components import events
 from strategos.components.data_files import spans
 from strategos.components.data_files.inference import Profile, Profiles
-from strategos.components.data_files.small_files import SmallFiles
+from strategos.components.data_files.pieces import Piece, Shard, grouped
 from strategos.components.data_files.sources import (
     DEFAULT,
     Part,
@@ -45,65 +43,6 @@ File = tuple[spans.Span, Source]
 _SHARDS = 64  # into which data of medium size are cut
 _LARGE_BYTES = 256 << 20  # of a part, where more parts would use more workers
 _LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20  # of a shard
-_SMALL_BYTES = 256 << 10  # of a file that is read together with others
-
-
-class Piece(NamedTuple):
-    """A part of a file; a tuple, as a driver may hold a million and pickle them.
-
-    Attributes:
-      source: The file.
-      part: The part of the file.
-      span: Number of the file's span.
-      base: The folder that the pattern of the data begins with.
-      first_row: Index in the file of the part's first row, if known.
-      rows: Number of rows, if known.
-    """
-
-    source: Source
-    part: Part
-    span: int
-    base: str
-    first_row: int | None = None
-    rows: int | None = None
-
-    def place(self, row: int) -> str:
-        """File and line of a row, for messages.
-
-        Args:
-          row: Index of the row in the piece.
-        """
-        return self.source.place(self.part, row)
-
-    def stretches(self, row: int, rows: int) -> Iterator[tuple[str, int, int]]:
-        """Divides consecutive rows of the piece by their files.
-
-        Args:
-          row: Index of the first row in the piece.
-          rows: Number of rows.
-
-        Yields:
-          Path of a file below `base`, index in it of the first row, number of its rows.
-        """
-        first = (self.first_row or 0) + row
-        for path, index, own in self.source.stretches(first, rows):
-            yield os.path.relpath(path, self.base), index, own
-
-    def fresh(self) -> Piece:
-        """This piece for one read, see `Source.fresh`."""
-        return self._replace(source=self.source.fresh())
-
-
-class Shard(NamedTuple):
-    """Input of one call of a worker: several small files, or part of a large one.
-
-    Attributes:
-      number: Index of the shard among all shards.
-      pieces: Pieces in the order of the data.
-    """
-
-    number: int
-    pieces: tuple[Piece, ...]
 
 
 def open_files(chosen: Sequence[spans.Span], reading: Reading = DEFAULT) -> list[File]:
@@ -178,10 +117,7 @@ class ShardRunner:
             per_piece = size // len(of_file)
             for part in of_file:
                 pieces.append((Piece(source, part, span.number, base), per_piece))
-        return [
-            Shard(number, tuple(_together(group)))
-            for number, group in enumerate(_group(pieces, most))
-        ]
+        return grouped(pieces, most)
 
     def inspect(
         self, shards: Sequence[Shard], nulls: numerals.Nulls
@@ -286,38 +222,6 @@ def _warn_of_large_parts(
             "are not cut, and Parquet only between row groups, ORC between stripes. "
             "More files, or smaller groups, use more workers.",
         )
-
-
-def _group(
-    pieces: Iterable[tuple[Piece, int]], most: int
-) -> Iterator[list[tuple[Piece, int]]]:
-    """Groups of pieces of at most `most` bytes; a larger piece is a group by itself."""
-    members: list[tuple[Piece, int]] = []
-    bytes_ = 0
-    for piece, size in pieces:
-        if members and bytes_ + size > most:
-            yield members
-            members, bytes_ = [], 0
-        members.append((piece, size))
-        bytes_ += size
-    yield members
-
-
-def _together(pieces: Iterable[tuple[Piece, int]]) -> Iterator[Piece]:
-    """Makes one piece of consecutive small files that their format reads as one."""
-
-    def shared(sized: tuple[Piece, int]) -> tuple[Hashable, int]:
-        piece, size = sized
-        whole = piece.part == WHOLE and size <= _SMALL_BYTES
-        return piece.source.alike if whole else None, piece.span
-
-    for (alike, _), group in itertools.groupby(pieces, shared):
-        some = [piece for piece, _ in group]
-        if alike is None or len(some) == 1:
-            yield from some
-        else:
-            paths = [piece.source.path for piece in some]
-            yield some[0]._replace(source=SmallFiles(some[0].source, paths))
 
 
 def _with_rows(shards: Sequence[Shard], rows: Iterable[int]) -> list[Shard]:

@@ -16,7 +16,7 @@ from strategos.components.data_files.findings.duplicates import RowHashes
 from strategos.components.data_files.findings.empty_cells import EmptyCells
 from strategos.components.data_files.findings.rejected import Rejected, accepted_rows
 from strategos.components.data_files.inference import Witness
-from strategos.components.data_files.shards import Piece, Shard
+from strategos.components.data_files.pieces import Piece, Shard
 from strategos.components.data_files.splitting import Splitter
 from strategos.components.data_files.values import features, numerals, rounding
 from strategos.components.data_files.values.bad_values import bad_value, explained

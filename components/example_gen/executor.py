@@ -21,6 +21,7 @@ from strategos.components.data_files import (
 )
 from strategos.components.data_files.findings import rejected
 from strategos.components.data_files.inference import Profile
+from strategos.components.data_files.pieces import Shard
 from strategos.components.data_files.sources import Reading, Source
 from strategos.components.data_files.splitting import Splitter
 from strategos.components.data_files.values import numerals
@@ -117,7 +118,7 @@ class Executor(EngineExecutor):
 
 def _write(
     runner: shards.ShardRunner,
-    data: Sequence[shards.Shard],
+    data: Sequence[Shard],
     work: WriteShard,
     most_rejected: float,
 ) -> Outcome:

@@ -17,6 +17,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from strategos.components.data_files import columns, shards, writing
 from strategos.components.data_files.findings import rejected
+from strategos.components.data_files.pieces import Piece, Shard
 from strategos.components.data_files.sources import DEFAULT, Reading
 from strategos.components.data_files.spans import Span, fingerprint
 from strategos.components.data_files.values import numerals
@@ -95,7 +96,7 @@ class Reader:
 
     def kinds(
         self, runner: shards.ShardRunner, span: Span
-    ) -> tuple[dict[str, Kind], numerals.Nulls, list[shards.Shard]]:
+    ) -> tuple[dict[str, Kind], numerals.Nulls, list[Shard]]:
         """Returns the kinds of a span's columns, and the arguments to read its rows.
 
         Args:
@@ -140,11 +141,11 @@ class _Measure:
     kinds: dict[str, Kind]
     nulls: numerals.Nulls
 
-    def __call__(self, shard: shards.Shard) -> list[Any]:
+    def __call__(self, shard: Shard) -> list[Any]:
         return generators.accumulated(self._batches(shard.pieces), RANKED)
 
-    def _batches(self, pieces: Sequence[shards.Piece]) -> Iterator[pa.RecordBatch]:
-        for piece in map(shards.Piece.fresh, pieces):
+    def _batches(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+        for piece in map(Piece.fresh, pieces):
             rows = rejected.accepted_rows(
                 piece, self.kinds, self.nulls, rejected.Rejected()
             )

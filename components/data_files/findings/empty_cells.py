@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from strategos.components.data_files.shards import Piece
+from strategos.components.data_files.pieces import Piece
 from strategos.components.data_files.values import features
 from strategos.components.records.emptiness import SHOWN, Emptiness
 

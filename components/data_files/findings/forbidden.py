@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.data_files.findings import rejected
-from strategos.components.data_files.shards import Piece, Shard
+from strategos.components.data_files.pieces import Piece, Shard
 from strategos.components.data_files.values import features, numerals
 from strategos.components.data_files.values.bad_values import bad_value
 from strategos.components.data_files.values.kinds import Kind

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strategos.components.data_files.shards import Piece
+from strategos.components.data_files.pieces import Piece
 from strategos.components.data_files.sources.source import BadRow
 from strategos.components.data_files.values import features, numerals
 from strategos.components.data_files.values.bad_values import bad_value

@@ -361,14 +361,11 @@ class Source(abc.ABC):
         return None
 
     def parsed(self, contents: Sequence[bytes]) -> tuple[pa.Table, list[int]] | None:
-        """Parses files that are `alike` at once, this one perhaps not among them.
-
-        Args:
-          contents: The content of each file.
+        """Parses files that are `alike`, given their contents, all at once.
 
         Returns:
-          All rows and the number of rows of each file; None if the files are to be read
-          one by one, e.g. because one is malformed.
+          All rows, and the number of rows of each file; None if they are to be read one
+          by one, e.g. because one is malformed.
         """
         return None
 

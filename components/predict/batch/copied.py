@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pyarrow import types
 
-from strategos.components.data_files.shards import Piece, Shard, ShardRunner
+from strategos.components.data_files.pieces import Piece, Shard
+from strategos.components.data_files.shards import ShardRunner
 from strategos.components.data_files.sources import Source
 from strategos.components.data_files.values.arrow_types import is_list, is_text
 from strategos.components.errors import BadInputError, Place, UserError

@@ -23,7 +23,8 @@ from strategos.components.shards.engine import Engine
 from strategos.components.worker_process import serve
 
 if TYPE_CHECKING:
-    from strategos.components.data_files.shards import Shard, ShardRunner
+    from strategos.components.data_files.pieces import Shard
+    from strategos.components.data_files.shards import ShardRunner
     from strategos.components.predict.batch.shard import Predicted, PredictShard
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from strategos.components.data_files.findings.rejected import Rejected, convertible_rows
-from strategos.components.data_files.shards import Piece, Shard
+from strategos.components.data_files.pieces import Piece, Shard
 from strategos.components.data_files.values.features import BadValueError
 from strategos.components.errors import Place, UserError
 from strategos.components.files import exchange, storage

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategos.components.data_files import shards
+from strategos.components.data_files.pieces import Piece, Shard
 from strategos.components.data_files.sources import Reading
 from strategos.components.data_files.spans import Span
 from strategos.components.errors import BadInputError, UserError
@@ -100,11 +101,11 @@ class Predictor:
             [source for _, source in opened], [size] * len(opened), size
         )
         pieces = [
-            (shards.Piece(source, part, 0, ""),)
+            (Piece(source, part, 0, ""),)
             for (_, source), of_file in zip(opened, parts, strict=True)
             for part in of_file
         ]
-        data = [shards.Shard(*each) for each in enumerate(pieces)]
+        data = [Shard(*each) for each in enumerate(pieces)]
         folder = OutputFolder(str(out), "k", FORMATS[format].suffix)
         work = PredictShard(
             model=str(self._model),
