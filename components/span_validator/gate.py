@@ -111,8 +111,11 @@ GATES: Registry[Gate] = Registry(
     "strategos.gates",
     Gate,
     {
-        name: f"strategos.components.span_validator.checks:{name.title()}"
-        for name in ("rows", "types", "missing", "drift", "skew")
+        **{
+            name: f"strategos.components.span_validator.checks:{name.title()}"
+            for name in ("rows", "types", "missing", "drift", "skew")
+        },
+        "features": "strategos.components.span_validator.feature_bounds:Features",
     },
 )
 """Gates by name; a plug-in's is a key of `gates.plugins`."""

@@ -242,6 +242,26 @@ def numbers(statistics: Statistics) -> dict[str, Numbers]:
     return by_feature
 
 
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Figures of a feature of numbers: the mean, the smallest and the largest one."""
+
+    mean: float
+    least: float
+    most: float
+
+
+def summaries(statistics: Statistics) -> dict[str, Summary]:
+    """Figures of each feature with numbers, by its name."""
+    by_feature = {}
+    for feature in statistics.datasets[0].features:
+        numbers = feature.num_stats
+        if feature.WhichOneof("stats") == "num_stats" and numbers.histograms:
+            figures = Summary(numbers.mean, numbers.min, numbers.max)
+            by_feature[feature.path.step[0]] = figures
+    return by_feature
+
+
 def types_of(statistics: Statistics) -> dict[str, int]:
     """The type in a schema of each feature that has a value, by name."""
     types = {"INT": schema_pb2.INT, "FLOAT": schema_pb2.FLOAT}

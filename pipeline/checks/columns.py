@@ -46,6 +46,8 @@ def column_problems(
     if config.data.split.column:
         named.append(("data.split.column", config.data.split.column))
     named += [("data.missing", name) for name in config.data.missing]
+    if config.gates:
+        named += [("gates.features", name) for name in config.gates.features]
     if config.evaluator:
         section = config.evaluator.model_dump()
         sliced = [name for each in slicings(section) for name in each.features]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.data_files.sources.reading import Reading
@@ -13,7 +13,7 @@ from strategos.components.span_validator.gate import GATES
 from strategos.pipeline.config.data_files.csv import Csv
 from strategos.pipeline.config.data_files.split import Split
 from strategos.pipeline.config.plugins import chosen
-from strategos.pipeline.config.problems import reject
+from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.types import (
     Duration,
     Filling,
@@ -250,6 +250,48 @@ class Skew(Distance):
         return serving
 
 
+class Between(Section):
+    """A smallest and a largest value."""
+
+    at_least: float | None = Field(None, description="Smallest value that passes.")
+    at_most: float | None = Field(None, description="Largest value that passes.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Between:
+        low, high = self.at_least, self.at_most
+        if low is None and high is None:
+            raise reject("the section sets neither `at_least` nor `at_most`")
+        if low is not None and high is not None and low > high:
+            message = f"{low:g} is more than at_most ({high:g}): nothing can pass"
+            remedy = "Swap or correct the two bounds."
+            raise_all([reject_at(("at_least",), message, remedy=remedy)])
+        return self
+
+
+class ShareBetween(Between):
+    """A smallest and a largest share, 0 to 1."""
+
+    at_least: _Share | None = Field(None, description="Smallest share that passes.")
+    at_most: _Share | None = Field(None, description="Largest share that passes.")
+
+
+class FeatureBounds(Section):
+    """Bounds on one feature of a new span."""
+
+    mean: Between | None = Field(None, description="Mean of the numbers.")
+    values: Between | None = Field(
+        None, description="Range that holds each of the numbers."
+    )
+    missing: _Share | None = Field(
+        None, description="Largest share of rows without a value."
+    )
+    shares: dict[str, ShareBetween] = Field(
+        default_factory=dict,
+        description="Share of a value among the values of a text, 0 to 1, by value: "
+        "`{AA: {at_least: 0.05}}`.",
+    )
+
+
 class Gates(Section):
     """Bounds that stop a run before the rows of a new span are read."""
 
@@ -269,6 +311,10 @@ class Gates(Section):
     skew: Skew | None = Field(
         None,
         description="Distance from serving data. By default, none is computed.",
+    )
+    features: dict[str, FeatureBounds] = Field(
+        default_factory=dict,
+        description="Bounds on single features of each new span, by column.",
     )
     plugins: Annotated[dict[str, Any], chosen(GATES)] = Field(
         default_factory=dict,

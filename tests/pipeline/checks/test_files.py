@@ -97,12 +97,15 @@ def test_columns_that_the_data_do_not_have_are_rejected(workload):
         "label=lat",
         "data.split.keys=[tail, day]",
         "evaluator.slices=[carrier, origin]",
+        "gates.features.carier.missing=0.1",
     )
     assert [problem.key for problem in problems] == [
         "label",
         "data.split.keys",
+        "gates.features",
         "evaluator.slices",
     ]
+    assert "has no column `carier`\n    Did you mean `carrier`?" in str(problems[2])
     assert "has no column `lat`\n    Did you mean `late`?" in str(problems[0])
     assert "Allowed: late, tail, carrier." in str(problems[1])
 

@@ -182,6 +182,17 @@ def test_a_config_needs_no_file():
             "Did you mean `carrier`, or",
         ),
         (
+            "gates.features.x.mean={at_least: 2, at_most: 1}",
+            "gates.features.x.mean.at_least",
+            "2 is more than at_most (1): nothing can pass",
+        ),
+        ("gates.features.x.values={}", "gates.features.x.values", "sets neither `at_"),
+        (
+            "gates.features.x.shares={a: {at_most: 5}}",
+            "gates.features.x.shares.a.at_most",
+            "5",
+        ),
+        (
             "evaluator.bounds.auc.at_most=0.1",
             "evaluator.bounds.auc.at_least",
             "nothing can pass",
