@@ -131,14 +131,16 @@ def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
     """Reads a flag `--set a.b=VALUE` as the mapping {a: {b: VALUE}}.
 
     Args:
-      text: `a.b=VALUE`, with VALUE in YAML.
+      text: `a.b=VALUE`, with VALUE in YAML; a name with a dot in double quotes, e.g.
+        `evaluator.bounds."recall@0.3".at_least=0.8`.
 
     Returns:
       The mapping (None if it cannot be read), and its problems as YAML.
     """
     key, equals, value = text.partition("=")
     place = Place(mask(f"--set {cut(text, _SHOWN)}"))
-    if not equals or not all(key.split(".")):
+    names = _NAME.findall(key)
+    if not (equals and key) or ".".join(names) != key:
         problem = BadInputError(
             "is not KEY=VALUE", place=place, remedy=f"Write {_USAGE}."
         )
@@ -146,13 +148,14 @@ def read_set(text: str) -> tuple[Entry | None, list[UserError]]:
     entry, problems = _parse(value, place, in_file=False)
     if entry is None:
         return None, problems
-    for name in reversed(key.split(".")):
-        entry = Entry({name: entry}, place, place)
+    for name in reversed(names):
+        entry = Entry({name.strip('"'): entry}, place, place)
     return entry, problems
 
 
 _DATA = (".csv", ".csv.gz", ".parquet")
 _SHOWN = 100  # Characters of a flag in a message.
+_NAME = re.compile(r'"[^"]+"|[^."]+')
 _USAGE = "for example `--set trainer.batch_size=512`"
 
 

@@ -31,6 +31,13 @@ def test_sets_win_over_overlays_and_later_overlays_over_earlier(write, workload)
     assert origins["trainer.distribution.strategy"] == "default"
 
 
+def test_a_name_with_a_dot_is_set_in_quotes(workload):
+    metrics = "evaluator.metrics=[auc, recall@0.3]"
+    bound = 'evaluator.bounds."recall@0.3".at_least=0.25'
+    loaded = load(workload, [], [metrics, bound])
+    assert loaded.config.evaluator.bounds["recall@0.3"].at_least == 0.25
+
+
 def test_mappings_merge_and_lists_replace(write, workload):
     overlay = write(
         "o.yaml",
