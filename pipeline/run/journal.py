@@ -43,21 +43,26 @@ class Journal:
 
         Args:
           **facts: Custom properties to add, e.g. `runner` and `config`.
+
+        Raises:
+          UserError: The database cannot be used.
         """
-        with tfx_adapter.metadata_handle(self._plan.connection) as handle:
-            first = self._plan.ir.nodes[0].pipeline_node
-            tfx_adapter.register_contexts(handle, first)
-        store, context = self._context(0.0)
-        _write(
-            store,
-            context,
-            started=time.time(),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            log=str(self._plan.log),
-            **self._plan.facts,
-            **facts,
-        )
+        connection = self._plan.connection
+        with metadata.explained(connection):
+            with tfx_adapter.metadata_handle(connection) as handle:
+                first = self._plan.ir.nodes[0].pipeline_node
+                tfx_adapter.register_contexts(handle, first)
+            store, context = self._context(0.0)
+            _write(
+                store,
+                context,
+                started=time.time(),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                log=str(self._plan.log),
+                **self._plan.facts,
+                **facts,
+            )
 
     def close(
         self, outcome: str, failed_node: str, error: UserError | None, *, wait: float

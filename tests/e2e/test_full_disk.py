@@ -38,7 +38,8 @@ def fill(disk):
             filler.write(b"0" * 4096)
 
 
-@pytest.mark.parametrize("size", ["350k", "600k"])  # for ML Metadata, for the rows
+# For the record of the run, for ML Metadata of a node, for the rows.
+@pytest.mark.parametrize("size", ["300k", "350k", "600k"])
 def test_full_disk_is_named_with_its_folder(make_flights, small_disk, size):
     workspace = make_flights()
     small = small_disk(size, workspace)
