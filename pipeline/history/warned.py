@@ -1,9 +1,10 @@
 """The warnings of runs in ML Metadata: written when they come, read for the tables.
 
-A node's warnings are a property of its first output, or of its first input if it has no
-output (a gate). So the table of each later run that takes the node from the cache has
-them too. All warnings of a run are also a property of the run, because a warning may
-come from a failed node or from no node.
+A node's warnings are a property of its first output, or of its newest input if it has
+no output (a gate): a cache key changes with an artifact's properties, and nodes before
+the gate take only older ones. So the table of each later run that takes the node from
+the cache has them too. All warnings of a run are also a property of the run, because a
+warning may come from a failed node or from no node.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def keep(store: Any, execution: int, node: str, messages: Collection[str]) -> No
     links = store.get_events_by_execution_ids([execution])
     outputs = [link.artifact_id for link in links if link.type == link.OUTPUT]
     inputs = [link.artifact_id for link in links if link.type == link.INPUT]
-    chosen = (outputs or inputs)[:1]
+    chosen = outputs[:1] or sorted(inputs)[-1:]
     if not chosen or (outputs and not messages):
         return
     (artifact,) = store.get_artifacts_by_id(chosen)

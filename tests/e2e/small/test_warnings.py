@@ -51,7 +51,9 @@ def test_a_model_with_one_answer_is_not_blessed_and_its_warnings_are_kept(warned
 def test_warnings_of_cached_nodes_stand_in_the_table_of_later_runs(warned):
     lenient = ("--set", "evaluator.allow_constant=true")
     done = warned.run(*lenient)
-    assert warned.states()["Transform"] == "cached"
+    states = warned.states()
+    for node in ("ExampleGen", "ExampleValidator", "Transform", "Trainer"):
+        assert states[node] == "cached", states
     found = shown(done.stdout)
     for expected in (TRANSFORM, ANOMALY, CHOICE, CONSTANT, TRIVIAL):
         assert [line for line in found if expected in line], (expected, done.stdout)
