@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -117,18 +118,14 @@ def _rows(
     runner = shards.ShardRunner(Engine.from_environment(), folder)
     if not pattern:  # a step that was given no data
         return []
-    try:
+    # Files may be gone, or differ from those at the time.
+    with contextlib.suppress(UserError, OSError):
         chosen = spans.resolve_spans(pattern, json.loads(exec_properties["spans"]))
         cut = runner.cut(pattern, shards.open_files(chosen, reading))
         work = forbidden.Search(schema, tuple(sorted(names)), nulls)
-        found = runner.fold(cut, work, forbidden.Forbidden.merge)
-    except (
-        UserError,
-        OSError,
-    ):  # files that are gone, or differ from those at the time
-        return []
-    lines: list[str] = found.shown()
-    return lines
+        found: forbidden.Forbidden = runner.fold(cut, work, forbidden.Forbidden.merge)
+        return found.shown()
+    return []
 
 
 def _message(lines: list[str], rows: list[str], remedy: str) -> str:
