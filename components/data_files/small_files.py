@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -57,8 +58,22 @@ class SmallFiles(TextSource):
 
     def place(self, part: Part, row: int) -> str:
         """See `Source`."""
-        ((path, index, _),) = self.stretches(row, 1)
-        return self._file(self._paths.index(path)).place(WHOLE, index)
+        (place,) = self.places(part, [row])
+        return place
+
+    def places(self, part: Part, rows: Sequence[int]) -> list[str]:
+        """See `Source`; goes through the files once."""
+        found, start = list[str](), 0
+        for number in range(len(self._paths)):
+            if len(found) == len(rows):
+                break
+            end = start + self._count(number)
+            own = rows[len(found) : bisect.bisect_left(rows, end)]
+            if own:
+                inside = [row - start for row in own]
+                found += self._file(number).places(WHOLE, inside)
+            start = end
+        return found
 
     def stretches(self, row: int, rows: int) -> Iterator[tuple[str, int, int]]:
         """See `Source`."""

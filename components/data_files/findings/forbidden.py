@@ -212,7 +212,8 @@ def _outside(
         bad = (numbers < low) | (numbers > high)
         if domain == "float_domain" and bounds.disallow_nan:
             bad |= np.isnan(numbers)
-        return bad, f"outside of the domain, {low:g} to {high:g}"
+        form = "g" if domain == "float_domain" else ""
+        return bad, f"outside of the domain, {low:{form}} to {high:{form}}"
     if domain in ("domain", "string_domain") and feature.type == schema_pb2.BYTES:
         allowed, name = feature.string_domain.value, feature.name
         if domain == "domain":

@@ -62,7 +62,9 @@ def test_rows_and_places_are_those_of_the_files(tmp_path, monkeypatch, seed):
         for source, rows in zip(sources, alone, strict=True)
         for row in range(len(rows))
     ]
-    for row in draw.sample(range(len(expected)), 20):
+    some = sorted(draw.sample(range(len(expected)), 20))
+    assert together.places(WHOLE, some) == [places[row] for row in some]
+    for row in some:
         assert together.place(WHOLE, row) == places[row]
         assert fresh.place(WHOLE, row) == places[row], "nothing was read before"
     first = draw.randrange(len(expected))
