@@ -11,7 +11,7 @@ BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-long test-matrix test-faults test-engine test-cluster test-install test-image test-pages test-gpu test-stack test-new-stack bench lint
+.PHONY: help setup engine cluster cluster-down run test test-long test-matrix test-faults test-engine test-cluster test-install test-image test-pages test-gpu test-stack test-new-stack bench site lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -77,6 +77,11 @@ test-new-stack:  ## Run what differs by stack on the newer one, in a Debian 13 u
 
 bench: setup  ## Compare whole runs with TFX's own and with a script (half an hour).
 	@.venv/bin/python -W ignore benchmarks/whole_run
+
+# Each warning is an error: a page that no list has, a link or an anchor that leads nowhere.
+site: setup  ## Build the documentation as a site, in build/site.
+	@.venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -c docs . build/site
+	@echo "build/site/README.html"
 
 lint: setup  ## Check style, formatting, types and prose.
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy

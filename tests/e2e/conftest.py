@@ -378,3 +378,19 @@ def make_small(copy_workload, make_workspace):
 def small(make_small, tmp_path_factory):
     """A workspace that the tests of a module share, in their order."""
     return make_small(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser; tests that use it have the mark `pages`."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not path:
+        pytest.skip("needs Chromium (apt-get install chromium)")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        # Chromium of root starts without its sandbox only.
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"]
+        )
+        yield browser
+        browser.close()

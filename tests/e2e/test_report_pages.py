@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -42,21 +41,6 @@ _WIDE = "() => document.documentElement.scrollWidth - innerWidth"
 _HEIGHTS = """() => Object.fromEntries(
   [...document.querySelectorAll(".chart")].map(chart => [
     chart.id, chart.querySelector("svg").getBoundingClientRect().height]))"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not path:
-        pytest.skip("needs Chromium (apt-get install chromium)")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        # Chromium of root starts without its sandbox only.
-        browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox"]
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
