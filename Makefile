@@ -80,7 +80,7 @@ bench: setup  ## Compare whole runs with TFX's own and with a script (half an ho
 
 # Each warning is an error: a page that no list has, a link or an anchor that leads nowhere.
 site: setup  ## Build the documentation as a site, in build/site.
-	@.venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -c docs . build/site
+	@.venv/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -c docs . build/site
 	@echo "build/site/README.html"
 
 lint: setup  ## Check style, formatting, types and prose.

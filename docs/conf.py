@@ -61,9 +61,8 @@ def _add_navigation(app: Any, page: str, source: list[str]) -> None:
     for parent, title, names in navigation():
         if parent == page:
             listed = "\n".join(f"/{name}" for name in names if name != page)
-            source[0] += (
-                f"\n\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{listed}\n```\n"
-            )
+            caption = f":caption: {title}\n" * bool(title)
+            source[0] += f"\n\n```{{toctree}}\n:hidden:\n{caption}\n{listed}\n```\n"
 
 
 def _add_index(app: Any, error: Exception | None) -> None:

@@ -16,7 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "kubeflow" / "README.md")
+PAGES = (
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    ROOT / "kubeflow" / "README.md",
+)
 HALF = re.compile(r"(but|which|whose|of which|and|so|where) ")
 MOST_WORDS = 60
 CIRCUMLOCUTIONS = {

@@ -2,8 +2,8 @@
 
     python scripts/reference.py
 
-rewrites `schemas/pipeline.schema.json` and the tables in `docs/configuration.md`. Tests
-fail if either file is out of date.
+rewrites `schemas/pipeline.schema.json`, `docs/keys.md` and a page for each section in
+`docs/keys`. Tests fail if a file is out of date.
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ from strategos.pipeline.config.sections import Config
 
 _ROOT = Path(__file__).resolve().parents[1]
 SCHEMA_FILE = _ROOT / "schemas" / "pipeline.schema.json"
-DOCS_FILE = _ROOT / "docs" / "configuration.md"
+DOCS = _ROOT / "docs"
 
-_BEGIN = "<!-- generated from pipeline/config: make no changes below -->"
-_END = "<!-- end of the generated part -->"
+_HEAD = """# All keys
+
+Every key of the YAML, with its type, default and meaning. Generated from
+`pipeline/config` by `python scripts/reference.py`: change descriptions there.
+[configuration.md](configuration.md) explains the keys by what they are for.
+"""
+_SECTION_HEAD = """{docs} One section of [all keys](../keys.md).
+`NAME` stands for a name that you choose, such as that of a metric or a feature.
+"""
 
 
 def json_schema() -> str:
@@ -40,22 +47,31 @@ def json_schema() -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
-def reference() -> str:
-    """The tables of all keys and of all metrics, as Markdown."""
-    return "\n".join([*_key_tables(), *_metric_table()])
-
-
-def in_docs(text: str) -> str:
-    """Replaces the generated part in the text of `docs/configuration.md`."""
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n\n{reference()}\n{_END}{after}"
+def pages() -> dict[str, str]:
+    """The pages of all keys and all metrics: Markdown by path below `docs`."""
+    sections = dict(_sections())
+    listed = [
+        f"- [`{name}`](keys/{name}.md): {docs}" for name, docs in sections.items()
+    ]
+    metrics = "- [Metrics](keys/metrics.md): names for `evaluator.metrics`."
+    front = [_HEAD, *_table(None), "## Sections\n", *listed, metrics]
+    below = {
+        f"keys/{name}.md": [
+            f"# `{name}`\n",
+            _SECTION_HEAD.format(docs=docs),
+            *_table(name),
+        ]
+        for name, docs in sections.items()
+    }
+    parts = {"keys.md": front, **below, "keys/metrics.md": [*_metric_table()]}
+    return {path: "\n".join(each).rstrip() + "\n" for path, each in parts.items()}
 
 
 def main() -> None:
-    """Writes both files."""
+    """Writes the schema and the pages."""
     SCHEMA_FILE.write_text(json_schema())
-    DOCS_FILE.write_text(in_docs(DOCS_FILE.read_text()))
+    for path, text in pages().items():
+        (DOCS / path).write_text(text)
 
 
 def _without_titles(node: Any) -> Any:
@@ -77,17 +93,14 @@ def _allow_metrics(properties: dict[str, Any]) -> None:
     properties["metrics"]["items"] = properties["bounds"]["propertyNames"] = named
 
 
-def _key_tables() -> Iterator[str]:
-    yield from _table("### Top level\n", None)
+def _sections() -> Iterator[tuple[str, str]]:
+    """Yields the name of each section, and the first line of its docstring."""
     for name in introspect.fields(Config):
-        section = introspect.model_at(Config, (name,))
-        if section:
-            docs = section.__doc__.splitlines()[0]
-            yield from _table(f"### `{name}`\n\n{docs}\n", name)
+        if section := introspect.model_at(Config, (name,)):
+            yield name, section.__doc__.splitlines()[0]
 
 
-def _table(heading: str, section: str | None) -> Iterator[str]:
-    yield heading
+def _table(section: str | None) -> Iterator[str]:
     yield "| key | allowed | default | meaning |\n|---|---|---|---|"
     yield from (_row(key) for key in _keys_of(section))
     yield ""
@@ -118,7 +131,8 @@ def _row(key: introspect.Key) -> str:
     if introspect.model_at(Config, key.path) and not introspect.is_switch(
         key.annotation
     ):
-        allowed = "a section, see below"
+        page = len(key.path) == 1
+        allowed = f"[a section](keys/{below[0]}.md)" if page else "a section, see below"
     cells = [f"`{'.'.join(below)}`", allowed, _default(key), key.field.description]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -135,7 +149,8 @@ def _default(key: introspect.Key) -> str:
 
 
 def _metric_table() -> Iterator[str]:
-    yield "### Metrics\n"
+    yield "# Metrics\n"
+    yield "The names that `evaluator.metrics` and `evaluator.bounds` take.\n"
     yield "| metric | tasks | better | meaning |\n|---|---|---|---|"
     for name in METRICS.own:
         metric = METRICS[name]

@@ -19,7 +19,11 @@ from strategos.pipeline.config import loading
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [
-        *(*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "kubeflow" / "README.md"),
+        *(
+            *ROOT.glob("*.md"),
+            *ROOT.glob("docs/**/*.md"),
+            ROOT / "kubeflow" / "README.md",
+        ),
         *ROOT.glob("examples/*/README.md"),
     ]
 )

@@ -1,7 +1,7 @@
 """The YAML surface: one frozen model per section, every key explained where declared.
 
 `python scripts/reference.py` generates the JSON Schema for editors and
-`docs/configuration.md` from the descriptions. Files are loaded by `loading.load`, which
+`docs/keys` from the descriptions. Files are loaded by `loading.load`, which
 records the origin of each value.
 """
 

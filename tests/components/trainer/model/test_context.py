@@ -14,7 +14,7 @@ import pytest
 from strategos.components.trainer.loop.custom_loop import LoopContext
 from strategos.components.trainer.model.context import Hyperparameters, TrainingContext
 
-DOCS = Path(__file__).parents[4] / "docs" / "custom_training.md"
+DOCS = Path(__file__).parents[4] / "docs"
 ROW = re.compile(r"\| `context\.(\w+)(?:\((.*?)\))?` \| (?:`([^|]+?)` \| )?[^|]+ \|")
 
 
@@ -34,16 +34,17 @@ def members(of):
     return found
 
 
-def documented(heading):
-    """The rows of the first table below a heading, as `members` gives them."""
-    section = DOCS.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+def documented(page, heading):
+    """The rows of the tables below a heading of a page, as `members` gives them."""
+    text = (DOCS / page).read_text()
+    section = text.partition(f"# {heading}\n")[2].partition("\n## ")[0]
     return {name: (words, kind) for name, words, kind in ROW.findall(section)}
 
 
 def test_the_docs_name_each_member_of_the_context_with_its_type():
     found = members(TrainingContext)
     found["feature_spec"] = "", "Mapping[str, Any]"  # `FeatureSpec`
-    assert documented("The context") == found
+    assert documented("custom_training.md", "The context") == found
 
 
 def test_hyperparameters_are_a_dict_that_names_what_it_lacks():
@@ -57,4 +58,4 @@ def test_hyperparameters_are_a_dict_that_names_what_it_lacks():
 
 @pytest.mark.parametrize("name", sorted(members(LoopContext)))
 def test_the_docs_name_what_a_custom_loop_gets_besides(name):
-    assert name in documented("A custom loop")
+    assert name in documented("custom_training/loop.md", "A custom loop")
