@@ -149,12 +149,17 @@ def _names(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
                 yield node
 
 
-def _folders(path: Path) -> tuple[Path, Path]:
-    """The folder of a module, and the folder of the outermost package around it."""
-    outer = path.parent
-    while (outer / "__init__.py").is_file():
-        outer = outer.parent
-    return path.parent, outer
+def _folders(path: Path) -> Iterator[Path]:
+    """The folder of a module, and those around it up to the outermost package's.
+
+    One of them is that of the YAML, which may be a package itself (`tfx template copy`
+    makes one): modules are imported from there.
+    """
+    folder = path.parent
+    yield folder
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+        yield folder
 
 
 def _exists(root: str, folder: Path) -> bool:

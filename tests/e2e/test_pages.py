@@ -130,6 +130,14 @@ ELSEWHERE = {
         "tests/pipeline/debugging/test_cluster.py",
         '"check-cluster"',
     ): ["strategos check-cluster pipeline.yaml --megabytes 400"],
+    (
+        "TFX's own tool, and a run",
+        "tests/e2e/test_tfx_templates.py",
+        'findall(r"^tfx (template copy',
+    ): [
+        "tfx template copy --model=taxi --pipeline_name=taxi --destination_path=taxi",
+        "cd taxi && strategos run",
+    ],
     ("a run of it", "tests/e2e/small/test_reproduce.py", '"reproduce", run'): [
         "strategos reproduce 1795369694 --to again/"
     ],

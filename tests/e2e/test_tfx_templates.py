@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
 YAML = """
 label: {label}
 data: {{examples: data/*.csv}}
@@ -90,6 +93,7 @@ def test_a_template_is_pushed_and_serves_without_its_label(
     lines = [",".join(map(str, row.values())) for row in rows]
     (tmp_path / "data" / "a.csv").write_text("\n".join([",".join(rows[0]), *lines]))
     _copy(template, tmp_path / "models")
+    (tmp_path / "__init__.py").touch()  # as `tfx template copy` writes one
     workspace = make_workspace(tmp_path)
     workspace.yaml.write_text(YAML.format(**settings))
     workspace.run()
@@ -103,3 +107,22 @@ def test_a_template_is_pushed_and_serves_without_its_label(
     asked = str(workspace.yaml), str(tmp_path / "rows.csv"), "--json"
     answer = workspace.strategos("predict", *asked)
     assert len(answer.stdout.splitlines()) == 1
+
+
+@pytest.mark.long
+def test_the_page_on_migrating_does_what_it_says(tmp_path, make_workspace):
+    """The stock tool copies the template; the page's YAML runs its modules and data."""
+    text = PAGE.read_text()
+    (command,) = re.findall(r"^tfx (template copy .*)$", text, re.M)
+    (settings,) = re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)
+    tool = [sys.executable, "-m", "tfx.tools.cli.cli_main", *command.split()]
+    subprocess.run(tool, cwd=tmp_path, check=True, capture_output=True)
+    workspace = make_workspace(tmp_path / "taxi")
+    workspace.yaml.write_text(settings)
+    done = workspace.run()
+    summary = workspace.last_run()["summary"]
+    (printed,) = re.findall(r"^  accuracy +([\d.]+) +([\d.]+)$", text, re.M)
+    assert summary["blessed"]
+    assert f"trivial: {printed[1]}" in done.stdout
+    shown = float(re.search(r"^  accuracy +([\d.]+)", done.stdout, re.M)[1])
+    assert abs(shown - float(printed[0])) < 0.02

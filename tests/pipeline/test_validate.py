@@ -76,3 +76,17 @@ def test_types_of_own_nodes_follow_and_validate_says_so(
     said = " ".join(capsys.readouterr().out.split())
     assert "note: the types of Sum, C are checked when the pipeline is compiled" in said
     assert not (workload.parent / "runs").exists()
+
+
+def test_modules_import_from_the_folder_of_the_yaml_that_is_a_package(
+    write, workload, capsys
+):
+    """As `tfx template copy` makes one."""
+    for name in ("__init__.py", "models/__init__.py", "models/sizes.py"):
+        write(name, "UNITS = 3\n")
+    source = (workload.parent / "model.py").read_text()
+    write("models/model.py", f"from models.sizes import UNITS\n{source}")
+    path = write(
+        "wrong.yaml", workload.read_text().replace(": model", ": models.model")
+    )
+    assert validated(capsys, path)[0] == 0
