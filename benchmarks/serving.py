@@ -6,20 +6,27 @@ Trains the flights on one month, and a table of 40 text columns with a vocabular
 then calls the SavedModel in this process as a server does: `serving_default` with
 serialized examples, `predict` with raw columns as tensors. The bare model is the same
 network alone, saved by TensorFlow; it takes the transformed features, and so does not
-parse or transform. Prints p50 and p99 in milliseconds, and p50 by that of the bare
-model. Sides take turns, call by call, so that other work on the machine meets all.
+parse or transform. `REST` and `gRPC` are requests to `strategos serve`, in a process of
+its own, with the examples as `serving_default` takes them, over one connection. Prints
+p50 and p99 in milliseconds, and p50 by that of the bare model. Sides take turns, call
+by call, so that other work on the machine meets all.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import contextlib
+import http.client
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,14 +158,75 @@ def measure(
     features = served[exported.TRANSFORM](examples)
     needed = {name: features[name] for name in bare.structured_input_signature[1]}
     raw = raw_columns(examples, served[exported.PREDICT].structured_input_signature[1])
-    return latencies(
-        {
-            BARE: lambda: bare(**needed),
-            exported.SERVE: lambda: served[exported.SERVE](examples),
-            exported.PREDICT: lambda: served[exported.PREDICT](**raw),
-        },
-        calls,
+    with serving(written.parent) as (rest, rpc):
+        return latencies(
+            {
+                BARE: lambda: fetched(bare(**needed)),
+                exported.SERVE: lambda: fetched(served[exported.SERVE](examples)),
+                exported.PREDICT: lambda: fetched(served[exported.PREDICT](**raw)),
+                "REST": rest_call(rest, examples.numpy()),
+                "gRPC": rpc_call(rpc, examples),
+            },
+            calls,
+        )
+
+
+def fetched(outputs: Mapping[str, Any]) -> None:
+    for output in outputs.values():
+        output.numpy()
+
+
+@contextlib.contextmanager
+def serving(model: Path) -> Iterator[tuple[int, int]]:
+    """Runs `strategos serve`; yields the ports of REST and gRPC."""
+    command = [Path(sys.executable).with_name("strategos"), "serve", "--model", model]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--grpc-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
+    assert process.stdout
+    try:
+        found = [re.search(r"://[^/]+:(\d+)", process.stdout.readline()) for _ in "12"]
+        rest, rpc = (int(each[1]) for each in found if each)
+        yield rest, rpc
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def rest_call(port: int, examples: Sequence[bytes]) -> Call:
+    """A call of `serving_default` by REST."""
+    instances = [{"b64": base64.b64encode(each).decode()} for each in examples]
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    path = f"/v1/models/{exported.SERVING_DIR}:predict"
+
+    def call() -> None:
+        connection.request("POST", path, json.dumps({"instances": instances}))
+        answer = connection.getresponse()
+        assert json.loads(answer.read())["predictions"], answer.status
+
+    return call
+
+
+def rpc_call(port: int, examples: Any) -> Call:
+    """A call of `serving_default` by gRPC."""
+    import grpc
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+    def call() -> None:
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = exported.SERVING_DIR
+        request.inputs["examples"].CopyFrom(tf.make_tensor_proto(examples))
+        for output in stub.Predict(request).outputs.values():
+            tf.make_ndarray(output)
+
+    return call
 
 
 def train(folder: Path, scratch: Path) -> None:
@@ -194,8 +262,7 @@ def latencies(sides: Mapping[str, Call], calls: int) -> dict[str, tuple[float, f
     for number in range(-calls // 10, calls):  # the first are not counted
         for name, call in sides.items():
             started = time.perf_counter()
-            for output in call().values():
-                output.numpy()
+            call()
             if number >= 0:
                 taken[name].append(1000 * (time.perf_counter() - started))
     return {

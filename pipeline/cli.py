@@ -45,6 +45,7 @@ _HOMES = {
     "canary": "models_command",
     "rollback": "models_command",
     "predict": "predicting.command",
+    "serve": "predicting.serving",
 }
 """Modules of the commands that are not in `commands`."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -27,6 +27,9 @@ from strategos.components.predict.model import ModelFailsError, Signature
 PRODUCT = "strategos/"
 """Start of the `User-Agent` of a client, before its code."""
 
+OUTPUTS = "Strategos-Outputs"
+"""Header of a prediction: names of the outputs, as JSON."""
+
 _SERVER = "strategos.components.predict.server"
 _SOCKET, _LOCK, _LOG = "predict.sock", "predict.lock", "predict.log"
 _ANSWER_SECONDS = 120.0  # TensorFlow's import takes some of them on a busy machine
@@ -104,20 +107,20 @@ class ModelServer:
         path = f"/v1/models/{name}/versions/{version}:predict"
         instances = [{"b64": base64.b64encode(each).decode()} for each in examples]
         request = {"signature_name": exported.SERVE, "instances": instances}
-        status, body = self._asked(path, json.dumps(request))
+        status, body, names = self._asked(path, json.dumps(request))
         if status == HTTPStatus.CONFLICT:  # it ends, and another takes its place
-            status, body = self._asked(path, json.dumps(request))
+            status, body, names = self._asked(path, json.dumps(request))
         if status == HTTPStatus.BAD_REQUEST:
             raise ModelFailsError(body["error"])
         if status != HTTPStatus.OK:
             return None
-        names, rows = body["outputs"], body["predictions"]
+        rows = body["predictions"]
         if len(names) == 1:
             return {names[0]: rows}
         return {name: [row[name] for row in rows] for name in names}
 
-    def _asked(self, path: str, content: str) -> tuple[int, dict[str, Any]]:
-        """Status and body of an answer; status 0 if there is none."""
+    def _asked(self, path: str, content: str) -> tuple[int, dict[str, Any], list[str]]:
+        """Status, body and outputs of an answer; status 0 if there is none."""
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             connection = self._connection()
             if connection is not None:
@@ -127,8 +130,9 @@ class ModelServer:
                     agent = {"User-Agent": PRODUCT + self._code}
                     client.request("POST", path, content, agent)
                     answer = client.getresponse()
-                    return answer.status, json.loads(answer.read())
-        return 0, {}
+                    names = json.loads(answer.getheader(OUTPUTS, "[]"))
+                    return answer.status, json.loads(answer.read()), names
+        return 0, {}, []
 
     def _connection(self) -> socket.socket | None:
         """A connection to the process, which is started if it does not run.

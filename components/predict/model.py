@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
-from strategos.components.errors import UserError
+from strategos.components.errors import UserError, required
 from strategos.components.processes import without_collections
 from strategos.components.user_code.user_errors import operation_error
 from strategos.components.worker_process import TENSORFLOW
 
 if TYPE_CHECKING:
     import numpy as np
+    import tensorflow as tf
 
 Signature = Callable[[Sequence[bytes]], Mapping[str, list[Any]]]
 """Takes serialized examples; returns each output by name, with one value per row."""
@@ -51,15 +52,11 @@ class Model:
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} does not load: {error}") from error
 
-    def __call__(
-        self, rows: Sequence[Any], signature: str = exported.SERVE
-    ) -> dict[str, list[Any]]:
-        """Calls a signature.
+    def __call__(self, examples: Sequence[bytes]) -> dict[str, list[Any]]:
+        """Calls `serving_default`.
 
         Args:
-          rows: One value per row for a signature with one input, such as a serialized
-            example; otherwise one dict per row, from the name of an input to its value.
-          signature: Name of the signature.
+          examples: Serialized examples.
 
         Returns:
           Each output by name, in order of the names, one value or nested list per row;
@@ -67,22 +64,41 @@ class Model:
 
         Raises:
           ModelFailsError: The model fails on these rows.
-          KeyError: The signature is missing, or an input of a row.
-          TypeError, ValueError: A value has another type or shape than its input.
+        """
+        import numpy as np
+
+        outputs = self.arrays(np.array(examples, object))
+        return {name: _text(outputs[name].tolist()) for name in sorted(outputs)}
+
+    def inputs(self, signature: str) -> dict[str, tf.TensorSpec] | None:
+        """The inputs of a signature by name; None if the signature is missing."""
+        if signature not in self._loaded.signatures:
+            return None
+        specs = self._loaded.signatures[signature].structured_input_signature[1]
+        return dict(specs)
+
+    def call(
+        self, signature: str, inputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Calls a signature.
+
+        Args:
+          signature: Name of the signature.
+          inputs: An array for each of `inputs(signature)`, of its type and shape; text
+            as object[…] of bytes.
+
+        Returns:
+          Each output by name; text as object[…] of bytes.
+
+        Raises:
+          ModelFailsError: The model fails on these rows.
         """
         import tensorflow as tf
 
-        called = self._loaded.signatures[signature]
-        specs = called.structured_input_signature[1]
-        if len(specs) == 1:
-            (only,) = specs
-            rows = [x[only] if isinstance(x, Mapping) else x for x in rows]
-            columns = {only: rows}
-        else:
-            columns = {name: [row[name] for row in rows] for name in specs}
-        inputs = {k: tf.constant(v, specs[k].dtype) for k, v in columns.items()}
-        outputs = _called(called, inputs)
-        return {k: _text(v.numpy().tolist()) for k, v in sorted(outputs.items())}
+        specs = required(self.inputs(signature))
+        tensors = {k: tf.constant(v, specs[k].dtype) for k, v in inputs.items()}
+        outputs = _called(self._loaded.signatures[signature], tensors)
+        return {name: value.numpy() for name, value in outputs.items()}
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -104,12 +120,8 @@ class Model:
         Raises:
           ModelFailsError: The model fails on these rows.
         """
-        import tensorflow as tf
-
-        called = self._loaded.signatures[exported.SERVE]
-        (argument,) = called.structured_input_signature[1]
-        outputs = _called(called, {argument: tf.constant(examples, tf.string)})
-        return {name: value.numpy() for name, value in outputs.items()}
+        (argument,) = required(self.inputs(exported.SERVE))
+        return self.call(exported.SERVE, {argument: examples})
 
 
 def _called(function: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:

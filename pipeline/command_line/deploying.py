@@ -71,6 +71,28 @@ def add(commands: Commands, parents: Parents) -> None:
         metavar="N",
         help="rows that the model predicts at once, at most (default 4096)",
     )
+    serve = commands.add_parser(
+        "serve",
+        parents=parents,
+        help="answer TensorFlow Serving's requests with the pushed model",
+    )
+    serve.add_argument(
+        "--model",
+        metavar="DIR",
+        help="a SavedModel, or a folder of numbered versions, in place of the "
+        "pipeline's `pusher.to`",
+    )
+    serve.add_argument(
+        "--port", type=int, default=8501, help="of REST; 0 for any free (default: 8501)"
+    )
+    serve.add_argument(
+        "--grpc-port", type=int, default=8500, help="of gRPC (default: 8500)"
+    )
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: 127.0.0.1, for this machine only)",
+    )
     models = commands.add_parser(
         "models", parents=parents, help="list the pushed versions of the model"
     )

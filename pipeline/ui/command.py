@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import os
 import secrets
 import socket
@@ -13,6 +12,7 @@ import webbrowser
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, ExitCode
+from strategos.components.services import listening
 from strategos.pipeline.view import streams
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ VARIABLE = "STRATEGOS_UI_TOKEN"
 """The environment variable with the token."""
 
 _SHORTEST = 16  # characters of a token
-_BACKLOG = 64
 
 
 def ui(arguments: argparse.Namespace) -> int:
@@ -54,13 +53,12 @@ def ui(arguments: argparse.Namespace) -> int:
     place = roots.place(arguments.pipeline, arguments.root)
     print(place.line, file=sys.stderr)
     source = Source(place)
-    with _listen(arguments.host, arguments.port) as listening:
-        server = _server(listening, arguments.host, source, token)
+    with listening.on(arguments.host, arguments.port) as opened:
+        server = _server(opened, arguments.host, source, token)
         print("reading the history", file=sys.stderr, flush=True)
         with source.reading():
             pass  # the whole history, before the first page
-        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-        address = f"http://{host}:{server.port}/"
+        address = f"http://{listening.in_url(arguments.host)}:{server.port}/"
         with contextlib.suppress(KeyboardInterrupt):
             print(address, flush=True)
             print("Ctrl-C ends it.", file=sys.stderr, flush=True)
@@ -76,8 +74,6 @@ def _token(host: str, given: str | None) -> str | None:
     Raises:
       BadInputError: The token is short, or missing where other machines can connect.
     """
-    from strategos.pipeline.ui import guard
-
     token = given or os.environ.get(VARIABLE) or None
     new = f"a new one: {secrets.token_urlsafe(18)}"
     if token and len(token) < _SHORTEST:
@@ -87,7 +83,7 @@ def _token(host: str, given: str | None) -> str | None:
             expected=f"at least {_SHORTEST} characters",
             remedy=f"Choose another, e.g. {new}",
         )
-    if not token and not guard.is_loopback(host):
+    if not token and not listening.is_loopback(host):
         raise BadInputError(
             "other machines could read the history without a token",
             key="--host",
@@ -97,33 +93,8 @@ def _token(host: str, given: str | None) -> str | None:
     return token
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
-
-    Raises:
-      BadInputError: The port is taken, or the address is not one of this machine.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        made.close()
-        taken = getattr(error, "errno", None) == errno.EADDRINUSE
-        problem = "another program listens there" if taken else str(error)
-        raise BadInputError(
-            problem,
-            key="--port",
-            received=f"{port} on {host}",
-            remedy="Take any free port with --port 0, or stop the other program.",
-        ) from error
-    return made
-
-
 def _server(
-    listening: socket.socket, host: str, source: Source, token: str | None
+    opened: socket.socket, host: str, source: Source, token: str | None
 ) -> BaseWSGIServer:
     """A server on a socket, with a thread for each connection."""
     from werkzeug.serving import WSGIRequestHandler, make_server
@@ -143,7 +114,7 @@ def _server(
             """The header `Server`."""
             return "strategos"
 
-    port = listening.getsockname()[1]
+    port = opened.getsockname()[1]
     app = App(source, Guard(host, port, token))
     return make_server(
         host,
@@ -151,5 +122,5 @@ def _server(
         app,
         threaded=True,
         request_handler=Quiet,
-        fd=listening.fileno(),
+        fd=opened.fileno(),
     )

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from werkzeug.datastructures import Headers
 from werkzeug.wrappers import Request, Response
 
+from strategos.components.services import listening
+
 POLICY = (
     "default-src 'none'; base-uri 'none'; frame-ancestors 'none'; style-src 'self'; "
     "script-src 'self'; connect-src 'self'; form-action 'self'"
@@ -20,13 +22,6 @@ POLICY = (
 """The Content-Security-Policy of all pages; reports have their own."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 class Guard:
@@ -43,7 +38,7 @@ class Guard:
 
     def __init__(self, host: str, port: int, token: str | None):
         self._names = _names(host)
-        self._any_address = not is_loopback(host)
+        self._any_address = not listening.is_loopback(host)
         self._token = None if token is None else _digest(token)
         self._cookie = f"strategos-ui-{port}"
 
@@ -94,7 +89,7 @@ def protect(headers: Headers, policy: str = POLICY) -> None:
 
 def _names(host: str) -> Collection[str]:
     names = {*_LOOPBACK, host.lower()}
-    if not is_loopback(host):
+    if not listening.is_loopback(host):
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
     return names
 

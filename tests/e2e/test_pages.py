@@ -32,6 +32,9 @@ _FLIGHTS, _OVERLAY = "examples/flights/pipeline.yaml", "--overlay cluster.yaml"
 _WHEEL = "path/to/strategos-0.1.0-py3-none-any.whl"
 _PREDICT = "tests/components/test_predict_server.py"
 _BATCH = "tests/components/predict/test_batch_command.py"
+_SERVE = "tests/components/predict/test_serving.py"
+_CURL = "curl http://localhost:8501/v1/models/flights:predict -d"
+_PREDICT_SIGNATURE = '"signature_name": "predict"'
 _SOCKET = "runs/.strategos/predict.sock"
 _GRPC = "--root grpc://localhost:8080"
 
@@ -184,6 +187,16 @@ ELSEWHERE = {
         "strategos ui --root runs/ --port 0 --open",
         "STRATEGOS_UI_TOKEN=uOOPnPiBvaqQF5uHbSFk strategos ui pipeline.yaml "
         "--host 0.0.0.0",
+    ],
+    ("runs until Ctrl-C", _SERVE, "def test_the_command_follows_the_push_folder"): [
+        "strategos serve pipeline.yaml",
+        "strategos serve --model serving/flights --port 0 --grpc-port 0",
+    ],
+    ("a server", _SERVE, "def test_both_interfaces_answer_as_the_model_itself"): [
+        f'{_CURL} \'{{{_PREDICT_SIGNATURE}, "instances": [{{"carrier": ["AA"], '
+        '"hour": [9]}, {"carrier": ["B6"], "hour": [17]}]}\'',
+        f'{_CURL} \'{{{_PREDICT_SIGNATURE}, "inputs": {{"carrier": [["AA"], '
+        '["B6"]], "hour": [[9], [17]]}}\'',
     ],
     ("a year of data", "benchmarks/flights_reference.py", "def main"): [
         ".venv/bin/python benchmarks/flights_reference.py"

@@ -1,0 +1,1 @@
+"""Pushed models behind the interfaces of TensorFlow Serving, REST and gRPC."""
