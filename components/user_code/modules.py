@@ -209,6 +209,23 @@ def find(folder: str, module: str) -> Path | None:
     return None
 
 
+def imports(folder: str, module: str, package: str) -> bool:
+    """Whether a module imports a package, at its top or in a function.
+
+    Args:
+      folder: Folder of the workload's modules.
+      module: Name of the module.
+      package: Name of the package, without dots.
+    """
+    names: list[str] = []
+    for node in ast.walk(_parsed(folder, module)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.append(str(node.module))
+    return any(name.partition(".")[0] == package for name in names)
+
+
 def local_modules(folder: str) -> list[str]:
     """Names of the top-level modules and packages in `folder`."""
     root = Path(folder)

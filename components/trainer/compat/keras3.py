@@ -146,6 +146,16 @@ def layer_called(error: BaseException) -> Any:
     return None
 
 
+def lacks_package(error: BaseException) -> bool:
+    """Whether Keras 3 failed on a symbolic tensor of tf-keras, such as an input."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__", "").startswith("keras."):
+            given = tf.nest.flatten([*map(frame.f_locals.get, ("args", "kwargs"))])
+            if any(isinstance(x, tf_keras.__internal__.KerasTensor) for x in given):
+                return True
+    return False
+
+
 def random_state(model: Any) -> dict[str, Any]:
     """The state of the random numbers that Keras 3 draws without a seed generator.
 
@@ -245,7 +255,7 @@ def is_callback(callback: Any) -> bool:
     return keras is not None and isinstance(callback, keras.callbacks.Callback)
 
 
-def prepare(settings: Settings, seed: int) -> None:
+def prepare(settings: Settings, seed: int, is_imported: bool = False) -> None:
     """Sets seed and precision of Keras 3, if the user's module uses it.
 
     Must be called before the model is built.
@@ -253,9 +263,10 @@ def prepare(settings: Settings, seed: int) -> None:
     Args:
       settings: The settings of the run.
       seed: The seed of the run.
+      is_imported: Whether the module imports `keras`, perhaps not before `build_model`.
     """
-    # Not yet imported where the module says only `tf.keras`, in `build_model`.
-    keras = importlib.import_module("keras") if settings.keras == 3 else _package()
+    uses = is_imported or settings.keras == 3  # which imports nothing by that name
+    keras = importlib.import_module("keras") if uses else _package()
     if keras is None:
         return
     keras.utils.set_random_seed(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -89,6 +89,14 @@ class ModelChecker:
             "`keras.layers`, or a whole model of tf-keras (`import tf_keras as keras`)."
         )
 
+    def without_package(self) -> UserError:
+        """The error of a Keras 3 model on inputs of tf-keras."""
+        return self._refusal(
+            "passes a tensor of tf-keras to Keras 3, such as an input that "
+            "`context.inputs()` makes. Pass the package, too: `context.inputs(keras)`, "
+            "`context.embedding(…, keras=keras)`."
+        )
+
     def check_inputs(self, model: tf.keras.Model, features: dict[str, Any]) -> None:
         """Rejects inputs without a feature of the same name and a compatible shape.
 
@@ -151,22 +159,47 @@ class ModelChecker:
           Tensors `[rows, …]`, flat or nested.
 
         Raises:
-          UserError: The model fails.
+          UserError: The model fails, or uses a variable that is not one of its weights.
         """
         features = keras3.taken(model, features)
+        used: list[tf.Variable] = []
 
         def call() -> Any:
-            return model(features, training=False)
+            with tf.GradientTape() as tape:
+                outputs = model(features, training=False)
+            used[:] = tape.watched_variables()
+            return outputs
 
         with self._blamed("the model fails on the first rows"):
             if model.run_eagerly:
-                return call()
-            if tf.distribute.has_strategy():
-                tracing.shapes(call)  # creates variables where no replica does
-                if self._strategy == "parameter_server":
-                    return self._outputs  # only a worker's call finds its tables
-            self._outputs = tracing.values(lambda: local_values.of_first(call))
-            return self._outputs
+                outputs = call()
+            else:
+                if tf.distribute.has_strategy():
+                    tracing.shapes(call)  # creates variables where no replica does
+                    if self._strategy == "parameter_server":
+                        return self._outputs  # only a worker's call finds its tables
+                outputs = tracing.values(lambda: local_values.of_first(call))
+        self._check_used(model, used)
+        self._outputs = outputs
+        return outputs
+
+    def _check_used(self, model: tf.keras.Model, used: Sequence[tf.Variable]) -> None:
+        """Rejects trainable variables that no step of `fit` would train.
+
+        Both packages of Keras train the weights of layers alone: neither a variable
+        that a function of the user's creates, nor a layer of the other package.
+        """
+        if keras3.is_overridden(model, "train_step"):
+            return
+        variables = map(keras3.of_tensorflow, compiled.variables(model))
+        own = {handle for x in variables for handle in _handles(x)}
+        if strange := [x.name for x in used if own.isdisjoint(_handles(x))]:
+            raise self._refusal(
+                f"computes with the variable `{strange[0]}`, which is not a "
+                "weight of the model, so it would never train. Create it by a layer's "
+                "`add_weight`, and make all layers with the model's package of Keras; "
+                "or, if it is to stay as it is, with `trainable=False`."
+            )
 
     def check_output(
         self,
@@ -313,3 +346,9 @@ def _activation(layer: Any) -> str | None:
 def _shown(shape: tf.TensorShape) -> str:
     sizes = ["batch", *shape.as_list()[1:]]
     return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
+
+
+def _handles(variable: tf.Variable) -> list[int]:
+    """The resources of a variable, on each replica of this process."""
+    parts = tf.distribute.get_strategy().experimental_local_results(variable)
+    return [id(part.handle) for part in parts]

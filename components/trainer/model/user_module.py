@@ -108,13 +108,16 @@ class UserModule:
         """
         # The same in each process, even if random numbers were drawn before.
         tf_keras.utils.set_random_seed(context.seed)
-        keras3.prepare(self._spec.settings, context.seed)
+        imports = modules.imports(self._spec.folder, self._spec.module, "keras")
+        keras3.prepare(self._spec.settings, context.seed, imports)
         with self._explained(context.feature_spec), self.blamed("`build_model` fails"):
             try:
                 model = self._build_model(context)
             except Exception as error:
                 if layer := keras3.layer_called(error):
                     raise self._checker.mixed(layer) from error
+                if keras3.lacks_package(error):
+                    raise self._checker.without_package() from error
                 raise
         self._checker.check_kind(model)
         convert_methods(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -79,6 +80,29 @@ MIXED = {
 }
 
 
+WITHOUT_PACKAGE = {
+    "model": """
+    import keras
+    def build_model(context):
+        inputs = context.inputs()
+        return keras.Model(inputs, keras.layers.Dense(1)(inputs["hour"]))
+    """,
+    "inputs": """
+    import keras
+    def build_model(context):
+        return keras.Model(context.inputs(), keras.Input((1,)))
+    """,
+}
+INSIDE = """
+def build_model(context):
+    import keras
+    inputs = {"hour": context.inputs(keras)["hour"]}
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs["hour"]))
+    model.compile("adam", "mse")
+    return model
+"""
+
+
 WORKER = """
 import tensorflow as tf
 from strategos.components.worker_process import serve
@@ -93,6 +117,13 @@ fork_server.start()
 for keras in (None, 3):
     env = worker_process.tensorflow(keras)
     print(worker_process.run("a_worker", {}, name="a", env=env)["module"])
+"""
+SEEDED = """
+import pickle
+from strategos.components.trainer.run import session
+
+model, _ = session.untrained(pickle.loads({spec}), "one_device", 1)
+print(model.get_weights())
 """
 
 
@@ -170,3 +201,25 @@ def test_a_layer_of_tf_keras_in_a_keras_3_model_is_rejected(workload, make_spec,
         message += r".*`context.dropout\(…, keras=keras\)` makes one of Keras 3"
     with pytest.raises(UserError, match=message):
         session.untrained(spec, "one_device", 1)
+
+
+@pytest.mark.parametrize("name", WITHOUT_PACKAGE)
+def test_inputs_of_tf_keras_in_keras_3_name_the_argument(workload, make_spec, name):
+    workload.write_module(f"without_{name}", WITHOUT_PACKAGE[name])
+    spec = make_spec(module=f"without_{name}")
+    message = rf"without_{name}.py: `build_model`: passes a tensor of tf-keras to Keras"
+    with pytest.raises(UserError, match=rf"{message} 3.*context.inputs\(keras\)"):
+        session.untrained(spec, "one_device", 1)
+
+
+@pytest.mark.cold
+def test_the_seed_holds_where_only_build_model_imports_keras(workload, make_spec):
+    workload.write_module("inside", INSIDE)
+    spec = make_spec(module="inside")
+    made = [SEEDED.format(spec=pickle.dumps(spec)) for _ in range(2)]
+    env = {**os.environ, **worker_process.TENSORFLOW}
+    weights = [
+        subprocess.check_output([sys.executable, "-c", x], env=env, text=True)
+        for x in made
+    ]
+    assert weights[0] == weights[1] and "[[" in weights[0]

@@ -391,3 +391,56 @@ def test_checks_before_training_leave_the_state_of_layers_alone(
     assert len(made.weights) == 3
     made(features)
     assert float(counting.calls.numpy()) == 1
+
+
+def _with_own_variable(package, tf, trainable=True):
+    """A layer with a variable that TensorFlow tracks, and Keras does not train."""
+    kept = tf.Variable(2.0, trainable=trainable, name="kept")
+
+    class Scaled(package.layers.Layer):
+        def call(self, x):
+            return x * kept
+
+    return Scaled()
+
+
+def _of_other_package(package, tf):
+    import keras
+
+    made = keras if package is tf.keras else tf.keras
+    return made.layers.Dense(4, name="kept")
+
+
+@pytest.mark.parametrize("make", [_with_own_variable, _of_other_package])
+def test_a_variable_that_would_never_train_is_rejected(
+    checker, package, tf, features, make
+):
+    if make is _of_other_package and package is not tf.keras:
+        pytest.skip("checked by kind, before")
+    inputs = package.Input((4,), name="x")
+    model = package.Model(inputs, package.layers.Dense(1)(make(package, tf)(inputs)))
+    model.compile("sgd", "mse")
+    with pytest.raises(UserError, match=r"variable `kept.*not a weight.*`add_weight`"):
+        checker.outputs(model, features)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_variable_that_stays_as_it_is_may_be_elsewhere(
+    checker, package, tf, features, eager
+):
+    inputs = package.Input((4,), name="x")
+    hidden = _with_own_variable(package, tf, trainable=False)(inputs)
+    model = package.Model(inputs, package.layers.Dense(1)(hidden))
+    model.compile("sgd", "mse", run_eagerly=eager)
+    assert checker.outputs(model, features).shape == (64, 1)
+
+
+def test_own_steps_may_train_other_variables(checker, package, tf, features):
+    class Mine(package.Model):
+        def train_step(self, data):
+            return {}
+
+    inputs = package.Input((4,), name="x")
+    model = Mine(inputs, _with_own_variable(package, tf)(inputs))
+    model.compile("sgd", "mse")
+    assert checker.outputs(model, features).shape == (64, 4)
