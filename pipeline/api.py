@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components.errors import ExitCode, UserError
 from strategos.components.events import NewEvents
+from strategos.components.pusher import APPROVAL
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.runners import apart
 from strategos.pipeline.runners.apart import RunRequest
@@ -74,7 +75,7 @@ class RunResult:
 
     Attributes:
       exit_code: The exit code of `strategos run`: DONE, FAILED, STOPPED (not blessed,
-        or stopped by a gate) or INTERRUPTED.
+        stopped by a gate, or the model awaits approval) or INTERRUPTED.
       run: The run's record: outcome, verdict, metrics, pushed version, nodes, …
       error: The error of the node that ended the run; None if no node failed.
     """
@@ -319,7 +320,9 @@ def conclude(
         from strategos.pipeline.report import writing
 
         writing.write_after(store, done.run_id)
-    return RunResult(result.exit_code, done, result.error)
+    waits = result.exit_code == ExitCode.DONE and done.pushed and done.slot == APPROVAL
+    code = ExitCode.STOPPED if waits else result.exit_code
+    return RunResult(code, done, result.error)
 
 
 def history(

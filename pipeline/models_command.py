@@ -11,7 +11,8 @@ from strategos.components.errors import BadInputError, ExitCode, Place, required
 from strategos.components.files import filesystems
 from strategos.components.push_targets import targets
 from strategos.pipeline import commands
-from strategos.pipeline.history import contexts
+from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.history import contexts, roots
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.root import metadata
@@ -19,9 +20,18 @@ from strategos.pipeline.root import metadata
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
 
+_VERBS = ("approve", "veto")
+
 
 def models(arguments: argparse.Namespace) -> int:
-    """Lists the versions in `pusher.to`, newest first, after one on trial."""
+    """`strategos models [approve|veto VERSION]`.
+
+    Without a verb, lists the versions in `pusher.to`, newest first, after one that
+    waits.
+    """
+    verb, version = _words(arguments)
+    if verb:
+        return _decide(arguments, verb, version)
     config = pushing(arguments)
     store, pusher = store_of(config), required(config.pusher)
     waiting = history.canary(store, pusher.to, pusher.canary)
@@ -36,10 +46,54 @@ def models(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+def _words(arguments: argparse.Namespace) -> tuple[str, int]:
+    """The verb and the version among the words after `models`; sets the pipeline.
+
+    Raises:
+      BadInputError: The words are not of this form.
+    """
+    words, pipeline = roots.pipeline_among([arguments.pipeline, *arguments.decision])
+    if words and words[0] not in _VERBS and len(words) == 1 and pipeline == MAIN_FILE:
+        words, pipeline = [], words[0]  # a YAML of another name
+    arguments.pipeline = pipeline or MAIN_FILE
+    verb, version = [*words, "", ""][:2]
+    if words and not (len(words) == 2 and verb in _VERBS and version.isdecimal()):
+        raise BadInputError(
+            f"strategos models: received {' '.join(words)!r}. For all versions: "
+            "strategos models [PIPELINE_YAML]. To decide on the one that waits: "
+            "strategos models approve|veto VERSION [PIPELINE_YAML]."
+        )
+    return verb, int(version or 0)
+
+
+def _decide(arguments: argparse.Namespace, verb: str, version: int) -> int:
+    """Makes the version that waits for a person live, or withdraws it."""
+    from strategos.pipeline.run import approval
+
+    config = pushing(arguments)
+    by = arguments.by or approval.caller()
+    decision = approval.Decision(version, by, arguments.reason)
+    if verb == "veto":
+        approval.veto(config, store_of(config), decision)
+        print(f"version {decision.version} is withdrawn, vetoed by {by}")
+        return ExitCode.DONE
+    _, pushed = approval.approve(config, store_of(config), decision)
+    print(f"version {pushed} is live: {decision.version}, approved by {by}")
+    return ExitCode.DONE
+
+
 def canary(arguments: argparse.Namespace) -> int:
     """Makes the canary live, or withdraws it."""
     decide = {"promote": _promote, "abort": _abort}[arguments.what]
-    return decide(arguments, pushing(arguments))
+    config = pushing(arguments)
+    if required(config.pusher).approval:
+        verb = {"promote": "approve", "abort": "veto"}[arguments.what]
+        raise config.problem(
+            "pusher.approval",
+            "is set, so a person decides on the model that waits",
+            remedy=f"Decide by `strategos models {verb} VERSION`.",
+        )
+    return decide(arguments, config)
 
 
 def _promote(arguments: argparse.Namespace, config: Config) -> int:

@@ -20,9 +20,13 @@ PUSHED_BY = "pushed_by"
 `place` and `pipeline`."""
 
 SLOT = "slot"
-"""Property of a PushedModel: `CANARY` for a model on trial; missing otherwise."""
+"""Property of a PushedModel that waits: `CANARY` or `APPROVAL`; missing otherwise."""
 
 CANARY = "canary"
+"""A model on trial, until the next span has judged it."""
+
+APPROVAL = "approval"
+"""A model that waits for a person's decision."""
 
 ABORTED = "aborted"
 """Property of the PushedModel of an aborted canary: the id of its Model, -1 if unknown.

@@ -11,7 +11,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts, standard_component_specs
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
-from strategos.components.pusher import executor
+from strategos.components.pusher import CANARY, executor
 
 
 class PusherSpec(standard_component_specs.PusherSpec):
@@ -76,6 +76,7 @@ class Pusher(base_component.BaseComponent):
         evaluation: types.BaseChannel | None = None,
         endpoint: str = "",
         live: str = "",
+        slot: str = CANARY,
     ):
         """Builds the component.
 
@@ -96,9 +97,10 @@ class Pusher(base_component.BaseComponent):
             none.
           live: The serving folder, if `destination` is its canary slot; "" if
             `destination` itself serves.
+          slot: With `live`, what the model waits for: `CANARY` or `APPROVAL`.
         """
         custom = {"endpoint": endpoint} if endpoint else {}
-        custom |= {"live": live} if live else {}
+        custom |= {"live": live, "slot": slot} if live else {}
         push_destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=destination)
         )

@@ -58,7 +58,7 @@ class Executor(base_executor.BaseExecutor):
         custom = json.loads(exec_properties.get("custom_config") or "{}")
         live = targets.of(custom["live"]) if custom.get("live") else None
         if live:
-            pushed.set_string_custom_property(SLOT, CANARY)
+            pushed.set_string_custom_property(SLOT, custom.get("slot", CANARY))
         if not all_bless(input_dict):
             mark(pushed)
             return

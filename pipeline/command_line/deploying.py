@@ -94,7 +94,21 @@ def add(commands: Commands, parents: Parents) -> None:
         help="address to listen on (default: 127.0.0.1, for this machine only)",
     )
     models = commands.add_parser(
-        "models", parents=parents, help="list the pushed versions of the model"
+        "models",
+        parents=parents,
+        help="list the pushed versions of the model, or decide on the one that waits",
+    )
+    models.add_argument(
+        "decision",
+        nargs="*",
+        metavar="approve|veto VERSION",
+        help="with `pusher.approval`: make the version that waits live, or withdraw it",
+    )
+    models.add_argument(
+        "--reason", default="", metavar="TEXT", help="why it is approved or vetoed"
+    )
+    models.add_argument(
+        "--by", metavar="NAME", help="who decides (default: USER@HOST of the command)"
     )
     models.add_argument("--json", action="store_true", help="print JSON")
     canary = commands.add_parser("canary", help="decide on the model on trial")

@@ -288,6 +288,12 @@ class Pusher(Section):
         description="Folder for one model on trial, in the forms of `to`. Blessed "
         "models are then pushed there, and to `to` by `strategos canary promote`.",
     )
+    approval: bool = Field(
+        False,
+        description="Whether the model in `canary` waits for a person: `strategos "
+        "models approve` makes it live, `veto` withdraws it. A run that leaves one "
+        "there ends with exit code 3.",
+    )
     endpoint: VertexEndpoint | None = Field(
         None,
         description="Vertex AI endpoint to deploy each pushed version to, with all "
@@ -320,6 +326,16 @@ class Pusher(Section):
                 remedy="Name another folder, such as `pusher.to` with `-canary`.",
             )
         return canary
+
+    @field_validator("approval")
+    @classmethod
+    def _has_a_folder(cls, approval: bool, info: ValidationInfo) -> bool:
+        if approval and not info.data.get("canary"):
+            raise reject(
+                "the model that waits needs a folder, and `pusher.canary` is not set",
+                remedy="Set it, such as to `pusher.to` with `-canary`.",
+            )
+        return approval
 
     @field_validator("endpoint")
     @classmethod

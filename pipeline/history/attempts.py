@@ -10,7 +10,7 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.push_targets import targets
-from strategos.components.pusher import CANARY, SLOT
+from strategos.components.pusher import SLOT
 from strategos.pipeline.history.contexts import named, running, started
 from strategos.pipeline.history.store import (
     Store,
@@ -181,7 +181,7 @@ def last_push(
 ) -> Push | None:
     """Finds the newest pushed model of a pipeline; None if none was pushed.
 
-    Canaries do not count: they were not pushed to where models serve.
+    Models that wait do not count: they were not pushed to where models serve.
 
     Args:
       store: The root's ML Metadata.
@@ -190,7 +190,7 @@ def last_push(
       target: `caching.target_key`.
     """
     for artifact in newest_pushed(store):
-        if properties(artifact).get(SLOT) == CANARY:
+        if properties(artifact).get(SLOT):
             continue
         producers = store.producers_of([artifact.id]).values()
         places = store.contexts_of(producers).values()

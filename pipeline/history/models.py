@@ -10,7 +10,7 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.push_targets import targets
-from strategos.components.pusher import ABORTED, CANARY
+from strategos.components.pusher import ABORTED, CANARY, SLOT
 from strategos.pipeline.history.attempts import Span, trained_on
 from strategos.pipeline.history.store import (
     Store,
@@ -27,6 +27,9 @@ _OLDEST = 1_500_000_000  # in 2017, before any push
 
 ROLLBACK_OF = "rollback_of"
 """Property of a PushedModel that a rollback made: the version it is a copy of."""
+
+DECIDED_BY, DECIDED_BECAUSE = "decided_by", "decided_because"
+"""Properties of a PushedModel that a person approved or vetoed: who, and why."""
 
 PROMOTED_FROM = "promoted_from"
 """Property of a PushedModel that was a canary before: its version in the slot."""
@@ -47,7 +50,10 @@ class Version:
       metrics: Overall metrics of the model's evaluation.
       rollback_of: The version that this one is a copy of, if a rollback made it.
       promoted_from: The version in the canary slot that this one is a copy of.
-      slot: `canary` for a version on trial; "" for a version in `pusher.to`.
+      slot: `canary` for a version on trial, `approval` for one that waits for a person;
+        "" for a version in `pusher.to`.
+      decided_by: Who approved or vetoed the model; "" if nobody did.
+      decided_because: Their reason.
       aborted: Whether the version is a canary that was aborted.
       strategy: The strategy that the model was trained under; "" if unknown.
       fingerprint: `caching.candidate_key` of the model; "" if unknown.
@@ -66,6 +72,8 @@ class Version:
     rollback_of: int | None = None
     promoted_from: int | None = None
     slot: str = ""
+    decided_by: str = ""
+    decided_because: str = ""
     aborted: bool = False
     strategy: str = ""
     fingerprint: str = ""
@@ -131,7 +139,7 @@ def in_slot(store: Store, slot: str) -> Version | None:
       slot: `pusher.canary`.
     """
     version = _newest(store, slot)
-    return version and dataclasses.replace(version, slot=CANARY)
+    return version and dataclasses.replace(version, slot=version.slot or CANARY)
 
 
 @reads_store
@@ -213,7 +221,10 @@ def _with_push(version: Version, artifact: mlmd.Artifact) -> Version:
         pushed_at=artifact.create_time_since_epoch / 1000,
         rollback_of=facts.get(ROLLBACK_OF),
         promoted_from=facts.get(PROMOTED_FROM),
+        slot=facts.get(SLOT, ""),
         aborted=bool(facts.get(ABORTED)),
+        decided_by=facts.get(DECIDED_BY, ""),
+        decided_because=facts.get(DECIDED_BECAUSE, ""),
         artifact=artifact.id,
     )
 

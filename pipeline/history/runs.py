@@ -74,7 +74,7 @@ class Run:
       metrics: Overall metrics of the model.
       nodes: Nodes in the order in which they started; empty in a history.
       pushed: Destination and version of the model, if it was pushed.
-      slot: `canary` if it was pushed on trial.
+      slot: `canary` if it was pushed on trial, `approval` if it awaits a decision.
       failed_node: The node that ended the run, if one did.
       cause: The printed error of that node.
       error: The error by field: type, message, key, place, …; None for older runs.

@@ -20,6 +20,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
+from strategos.components.pusher import APPROVAL, CANARY
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.nodes import order
@@ -307,7 +308,8 @@ def _target(pusher: PusherSection) -> dict[str, Any]:
     """Where the Pusher pushes to: the folder that serves, or its canary slot."""
     to = pusher.target.uri
     if pusher.slot:
-        return {"destination": pusher.slot.uri, "keep": 1, "live": to}
+        slot = APPROVAL if pusher.approval else CANARY
+        return {"destination": pusher.slot.uri, "keep": 1, "live": to, "slot": slot}
     endpoint = pusher.endpoint.settings().to_json() if pusher.endpoint else ""
     return {"destination": to, "keep": pusher.keep, "endpoint": endpoint}
 

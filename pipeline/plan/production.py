@@ -18,7 +18,6 @@ from strategos.components.push_targets import targets
 from strategos.components.pusher import (
     ABORTED,
     ABORTED_VARIABLE,
-    CANARY,
     NEWEST_VARIABLE,
     PUSHED_BY,
     PUSHER_VARIABLE,
@@ -92,8 +91,8 @@ def _record(
     """The PushedModel artifact of a version; of one of its number, if it was moved."""
     moved = None
     for artifact in recent.artifacts(store, "PushedModel"):
-        if artifact.custom_properties[SLOT].string_value == CANARY:
-            continue  # on trial, in a folder of its own
+        if artifact.custom_properties[SLOT].string_value:
+            continue  # it waits, in a folder of its own
         pushed = artifact.custom_properties["pushed_destination"].string_value
         place, name = os.path.split(pushed)
         if name == str(version):

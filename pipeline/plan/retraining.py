@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from strategos.components.pusher import APPROVAL
 from strategos.components.wording import abridged, counted, duration, listed
 from strategos.pipeline.plan import compared_spans, span_preview
 from strategos.pipeline.plan.span_preview import Preview
@@ -20,6 +21,7 @@ from strategos.pipeline.plan.span_preview import Preview
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Schedule
     from strategos.pipeline.history.attempts import Push, RunAttempt, Span
+    from strategos.pipeline.history.models import Version
 
 TRIGGERS = (
     *("first", "new_spans", "drift", "metrics"),
@@ -48,7 +50,7 @@ class Facts:
       previews: Measurements of spans newer than the spans of the model in production.
       checked: Unix seconds of the first check since the last run, or since the clock
         went back; None if unknown.
-      canary: The canary that waits for a verdict, and Unix seconds of its push.
+      canary: The version that waits for a verdict; None without one.
     """
 
     now: float
@@ -61,7 +63,7 @@ class Facts:
     left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
     previews: Mapping[int, Preview] = dataclasses.field(default_factory=dict)
     checked: float | None = None
-    canary: tuple[int, float] | None = None
+    canary: Version | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,9 +188,12 @@ class _Case:
         """A run would replace the canary, before the new data could judge it."""
         if self._facts.canary is None:
             return ""
-        version, pushed_at = self._facts.canary
-        since = self._since(pushed_at)
-        return f"canary {version}, pushed {since} ago, is neither promoted nor aborted"
+        waiting = self._facts.canary
+        since = self._since(waiting.pushed_at or float(waiting.version))
+        if waiting.slot == APPROVAL:
+            return f"version {waiting.version}, pushed {since} ago, awaits approval"
+        pushed = f"canary {waiting.version}, pushed {since} ago"
+        return f"{pushed}, is neither promoted nor aborted"
 
     def _backing_off(self) -> str:
         until = self._retry_at()

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import tempfile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import worker_process
@@ -24,7 +25,7 @@ from strategos.components.errors import (
 )
 from strategos.components.evaluation import summary
 from strategos.components.push_targets import targets
-from strategos.components.pusher import ABORTED, CANARY, SLOT
+from strategos.components.pusher import ABORTED, SLOT
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
 from strategos.pipeline.history import models
@@ -35,7 +36,7 @@ from strategos.pipeline.root.state import state_folder
 from strategos.pipeline.run import pushes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ml_metadata.proto import metadata_store_pb2
 
@@ -72,7 +73,10 @@ _UNJUDGED = Verdict(None, {}, None, "not judged")
 
 
 def promote(
-    config: Config, store: Store, data: Listing | None
+    config: Config,
+    store: Store,
+    data: Listing | None,
+    decided: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Version, int, Verdict]:
     """Makes the canary live: pushes a copy of it to `pusher.to`, and records that.
 
@@ -81,6 +85,7 @@ def promote(
       store: The root's ML Metadata.
       data: The files; their newest span judges the canary by the bounds of the
         Evaluator. None promotes it without a judgment.
+      decided: Who approved it and why, as properties of its record; none without.
 
     Returns:
       The canary, the number of the version that is live, and the verdict.
@@ -92,7 +97,7 @@ def promote(
       UserError: The canary does not load, a newer version appeared in `pusher.to`, or
         the copy cannot be written.
     """
-    canary = _waiting(config, store, "promote")
+    canary = waiting(config, store, "canary promote")
     pusher = required(config.pusher)
     target = pusher.target
     live = target.newest()
@@ -102,18 +107,22 @@ def promote(
             pushes.check_that_it_loads(canary, folder)
     else:
         verdict = _judged(config, canary, data, target.path(live) if live else None)
+    pushes.mark(store.mlmd, canary, decided)
     pushed = target.push(canary.path, pusher.keep, after=live or 0)
-    _record_promotion(config, store, canary, pushed, verdict.reason)
+    _record_promotion(config, store, canary, pushed, verdict.reason, decided)
     _empty(config, canary.version)
     return canary, pushed, verdict
 
 
-def abort(config: Config, store: Store) -> Version:
+def abort(
+    config: Config, store: Store, decided: Mapping[str, str] = MappingProxyType({})
+) -> Version:
     """Withdraws the canary; the runs that pushed it count as not blessed.
 
     Args:
       config: The effective settings, with `pusher`.
       store: The root's ML Metadata.
+      decided: Who vetoed it and why, as for `promote`.
 
     Returns:
       The canary.
@@ -121,14 +130,15 @@ def abort(config: Config, store: Store) -> Version:
     Raises:
       BadInputError: No canary waits.
     """
-    canary = _waiting(config, store, "abort")
-    aborted: dict[str, int | str] = {SLOT: CANARY, ABORTED: canary.model or -1}
+    canary = waiting(config, store, "canary abort")
+    aborted: dict[str, int | str] = {ABORTED: canary.model or -1, **decided}
     if canary.artifact:
-        (artifact,) = store.mlmd.get_artifacts_by_id([canary.artifact])
-        artifact.custom_properties[ABORTED].int_value = aborted[ABORTED]
-        store.mlmd.put_artifacts([artifact])
+        pushes.mark(store.mlmd, canary, aborted)
     else:
+        aborted[SLOT] = canary.slot
         pushes.record(store.mlmd, config, canary, canary.path, _ABORT, aborted)
+    who, why = (decided.get(x, "") for x in (models.DECIDED_BY, models.DECIDED_BECAUSE))
+    canary = dataclasses.replace(canary, decided_by=who, decided_because=why)
     _finish_abort(config, store, canary)
     return canary
 
@@ -150,11 +160,21 @@ def settle(config: Config, store: Store) -> None:
     live = models.live(store, required(config.pusher).to)
     if live and version.has_model_of(live):
         if not live.artifact:
-            _record_promotion(config, store, version, live.version, "")
+            _record_promotion(config, store, version, live.version, "", {})
         _empty(config, version.version)
 
 
-def _waiting(config: Config, store: Store, command: str) -> Version:
+def waiting(config: Config, store: Store, command: str) -> Version:
+    """Finds the version in the slot; settles what was killed half-way.
+
+    Args:
+      config: The effective settings, with `pusher`.
+      store: The root's ML Metadata.
+      command: The command that asks, for messages, such as `canary promote`.
+
+    Raises:
+      BadInputError: No version waits.
+    """
     settle(config, store)
     pusher = required(config.pusher)
     slot = pusher.canary
@@ -166,9 +186,7 @@ def _waiting(config: Config, store: Store, command: str) -> Version:
         )
     version = models.canary(store, pusher.to, slot)
     if version is None:
-        raise BadInputError(
-            f"no canary waits in {slot}", key=f"strategos canary {command}"
-        )
+        raise BadInputError(f"no canary waits in {slot}", key=f"strategos {command}")
     return version
 
 
@@ -248,18 +266,28 @@ def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any
 
 
 def _record_promotion(
-    config: Config, store: Store, canary: Version, pushed: int, verdict: str
+    config: Config,
+    store: Store,
+    canary: Version,
+    pushed: int,
+    verdict: str,
+    decided: Mapping[str, str],
 ) -> None:
     path = required(config.pusher).target.path(pushed)
     facts: dict[str, int | str] = {
         models.PROMOTED_FROM: canary.version,
         "verdict": verdict,
+        **decided,
     }
     pushes.record(store.mlmd, config, canary, path, models.PROMOTION, facts)
 
 
 def _finish_abort(config: Config, store: Store, canary: Version) -> None:
-    error = UserError(f"canary {canary.version} was aborted")
+    reason = f"canary {canary.version} was aborted"
+    if canary.decided_by:
+        because = f": {canary.decided_because}" * bool(canary.decided_because)
+        reason = f"{canary.decided_by} vetoed version {canary.version}{because}"
+    error = UserError(reason)
     for context in _runs_of(store, canary):
         facts = context.custom_properties
         if facts["outcome"].string_value in _MADE:

@@ -76,11 +76,8 @@ def record(
     artifact = mlmd.Artifact(uri=path, state=mlmd.Artifact.LIVE)
     artifact.type_id = _pushed_model(store)
     read = _describe(store, origin, artifact)
-    version = path.rpartition("/")[2]
-    properties = {"pushed": 1, "pushed_destination": path, "pushed_version": version}
-    for key, value in (properties | dict(facts)).items():
-        field = "int_value" if isinstance(value, int) else "string_value"
-        setattr(artifact.custom_properties[key], field, value)
+    place = {"pushed_destination": path, "pushed_version": path.rpartition("/")[2]}
+    _set(artifact, {"pushed": 1, **place, **facts})
     type_id = store.put_execution_type(mlmd.ExecutionType(name=kind))
     execution = mlmd.Execution(
         type_id=type_id, last_known_state=mlmd.Execution.COMPLETE
@@ -90,6 +87,28 @@ def record(
     pairs.append((artifact, mlmd.Event(type=mlmd.Event.OUTPUT)))
     pipeline = store.get_context_by_type_and_name("pipeline", config.name)
     store.put_execution(execution, pairs, [pipeline] if pipeline else [])
+
+
+def mark(
+    store: ml_metadata.MetadataStore, version: Version, facts: Mapping[str, int | str]
+) -> None:
+    """Adds properties to the record of a version, if it has one.
+
+    Args:
+      store: ML Metadata.
+      version: The version.
+      facts: The properties.
+    """
+    if facts and version.artifact:
+        (artifact,) = store.get_artifacts_by_id([version.artifact])
+        _set(artifact, facts)
+        store.put_artifacts([artifact])
+
+
+def _set(artifact: mlmd.Artifact, facts: Mapping[str, int | str]) -> None:
+    for key, value in facts.items():
+        field = "int_value" if isinstance(value, int) else "string_value"
+        setattr(artifact.custom_properties[key], field, value)
 
 
 def _describe(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.attempts import Push
+    from strategos.pipeline.history.models import Version
     from strategos.pipeline.history.store import Store
     from strategos.pipeline.plan.span_preview import Preview
 
@@ -157,16 +158,12 @@ def _history(
     }
 
 
-def _canary(config: Config, store: Store) -> tuple[int, float] | None:
-    """The version of the canary that waits, and when it was pushed."""
+def _canary(config: Config, store: Store) -> Version | None:
+    """The version that waits in the canary slot."""
     from strategos.pipeline.history import models
 
-    if not config.pusher:
-        return None
-    waiting = models.canary(store, config.pusher.to, config.pusher.canary)
-    if waiting is None:
-        return None
-    return waiting.version, waiting.pushed_at or float(waiting.version)
+    pusher = config.pusher
+    return models.canary(store, pusher.to, pusher.canary) if pusher else None
 
 
 def _previews(

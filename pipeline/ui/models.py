@@ -122,7 +122,7 @@ def _row(version: Version, names: Sequence[str]) -> Iterator[Cell]:
     if version.rollback_of:
         yield f"rolled back to {version.rollback_of}"
     elif version.promoted_from:
-        yield f"canary {version.promoted_from}"
+        yield view.promotion(version)
     else:
         yield "" if known else "not in this root's ML Metadata"
 

@@ -185,6 +185,8 @@ def _rollback(facts: _Facts) -> Iterator[tuple[str, Any]]:
 def _promotion(facts: _Facts) -> Iterator[tuple[str, Any]]:
     yield "promoted canary", f"version {facts.get(models.PROMOTED_FROM)}"
     yield "verdict", facts.get("verdict")
+    yield "approved by", facts.get(models.DECIDED_BY)
+    yield "because", facts.get(models.DECIDED_BECAUSE)
 
 
 def _other(facts: _Facts) -> Iterator[tuple[str, Any]]:

@@ -93,11 +93,18 @@ def _number(value: float | None) -> str:
     return "" if value is None else terminal.number(value)
 
 
+def promotion(version: Version) -> str:
+    """What made a version live that was in `pusher.canary` before."""
+    if version.decided_by:
+        return f"{version.promoted_from}, approved by {version.decided_by}"
+    return f"canary {version.promoted_from}"
+
+
 def _origin(version: Version) -> str:
     if version.rollback_of:
         return f"rolled back to {version.rollback_of}"
     if version.promoted_from:
-        return f"{version.run_id or '?'} (canary {version.promoted_from})"
+        return f"{version.run_id or '?'} ({promotion(version)})"
     if not version.artifact:
         return f"{version.run_id or ''} (not in this root's ML Metadata)".strip()
     return version.run_id or "?"

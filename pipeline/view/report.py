@@ -17,6 +17,7 @@ from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
 from strategos.components.evaluation.metrics import METRICS, TRIVIAL, plain
 from strategos.components.files import filesystems
+from strategos.components.pusher import APPROVAL
 from strategos.components.wording import counted, duration, first
 from strategos.pipeline.view import results, terminal
 from strategos.pipeline.view.live import LiveView
@@ -286,7 +287,10 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         )
         label = run.slot or ("serving" if reused else "pushed")
         yield label, filesystems.short(run.pushed[0])
-        if next_step and not run.slot:
+        if run.slot == APPROVAL:
+            decide = f"strategos models approve|veto {run.pushed[1]}"
+            yield "decide", Text(decide, style="bold")
+        elif next_step and not run.slot:
             yield "query it", Text(next_step, style="bold")
     ended_badly = run.outcome in ("failed", "stopped", "interrupted")
     if run.log and (ended_badly or not next_step):

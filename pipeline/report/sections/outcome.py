@@ -72,7 +72,7 @@ def _about(run: Run) -> Iterator[tuple[str, Cell]]:
     if run.duration is not None:
         yield "took", duration(run.duration)
     if run.pushed:
-        yield ("canary" if run.slot else "pushed"), run.pushed[0]
+        yield (run.slot or "pushed"), run.pushed[0]
     if run.reason:
         yield "reason of the run", run.reason
     if run.warnings:

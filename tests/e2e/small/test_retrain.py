@@ -335,6 +335,34 @@ def test_an_aborted_canary_is_not_tried_again(small):
     assert not list(slot.iterdir()) and small.serving() == before
 
 
+def test_a_model_is_live_once_a_person_has_approved_it(small):
+    words = ("--set", "pusher.canary=trial", "--set", "pusher.approval=true")
+    words += ("--set", "data.spans=1..4", "--set", "trainer.seed=11")
+    before = small.serving()
+    done = small.run(*words, expect=3).stdout
+    (version,) = (path.name for path in (small.folder / "trial").iterdir())
+    assert f"trial/{version}" in done.partition("  approval ")[2]
+    assert f"strategos models approve|veto {version}" in done
+    assert small.run(*words, expect=3).returncode == 3  # it still waits
+    waits = retrain(small, "--if-due", *words).stdout
+    assert waits.startswith(f"Not due: version {version}, pushed ")
+    assert (
+        "set, so a person decides"
+        in small.strategos(
+            "canary", "promote", str(small.yaml), *words, expect=2
+        ).stderr
+    )
+    decide = ("models", "approve", version, str(small.yaml), *words)
+    done = small.strategos(*decide, "--by", "ada", "--reason", "looks fine").stdout
+    live = small.serving()[-1]
+    assert done == f"version {live} is live: {version}, approved by ada\n"
+    assert live not in before
+    listed = small.strategos("models", str(small.yaml), *words, "--json").stdout
+    newest = json.loads(listed)[0]
+    assert (newest["decided_by"], newest["decided_because"]) == ("ada", "looks fine")
+    assert small.run(*words).returncode == 0  # nothing waits any more
+
+
 def test_server_that_is_away_is_no_reason_to_train(small):
     away = ("--set", "run.metadata=mysql://me@127.0.0.1:1/mlmd")
     done = retrain(small, "--dry-run", *away, expect=None)

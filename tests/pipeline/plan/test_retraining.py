@@ -10,6 +10,7 @@ import pytest
 
 from strategos.pipeline.config.sections import Schedule
 from strategos.pipeline.history.attempts import Push, RunAttempt
+from strategos.pipeline.history.models import Version
 from strategos.pipeline.plan import retraining
 from strategos.pipeline.plan.span_preview import Preview
 
@@ -51,14 +52,19 @@ def test_a_new_span_is_due_and_named():
     )
 
 
-def test_nothing_is_due_while_a_canary_waits_for_a_verdict():
-    facts = retraining.Facts(_NOW, [ONE, TWO], canary=(1795019714, _NOW - _HOUR))
+@pytest.mark.parametrize(
+    ("slot", "reason"),
+    [
+        ("canary", "canary 1795019714, pushed {}, is neither promoted nor aborted."),
+        ("approval", "version 1795019714, pushed {}, awaits approval."),
+    ],
+)
+def test_nothing_is_due_while_a_version_waits_for_a_verdict(slot, reason):
+    waiting = Version(1795019714, "trial", pushed_at=_NOW - _HOUR, slot=slot)
+    facts = retraining.Facts(_NOW, [ONE, TWO], canary=waiting)
     decision = retraining.decide(facts, Schedule(max_age="1s"))
     assert (decision.due, decision.new) == (False, (ONE, TWO))
-    assert decision.reason == (
-        "Not due: canary 1795019714, pushed 1 h 00 min ago, is neither promoted nor "
-        "aborted."
-    )
+    assert decision.reason == f"Not due: {reason.format('1 h 00 min ago')}"
 
 
 def test_a_new_version_of_a_known_span_is_due():
