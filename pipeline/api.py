@@ -20,6 +20,7 @@ from strategos.components.errors import ExitCode, UserError
 from strategos.components.events import NewEvents
 from strategos.components.pusher import APPROVAL
 from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.report import notebook
 from strategos.pipeline.runners import apart
 from strategos.pipeline.runners.apart import RunRequest
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.runs import Run
+    from strategos.pipeline.report.document import Section
     from strategos.pipeline.run import orchestration
 
 Sets = Mapping[str, Any] | Sequence[str]
@@ -37,8 +39,8 @@ _LOOK_SECONDS = 0.125  # between two reads of the event file
 
 
 @dataclasses.dataclass(frozen=True)
-class Validation:
-    """The result of `validate`.
+class Validation(notebook.Shown):
+    """The result of `validate`; a notebook shows it as a table.
 
     Attributes:
       problems: Every problem that was found, in reading order, each with its `place`
@@ -48,6 +50,11 @@ class Validation:
 
     problems: tuple[UserError, ...]
     loaded: Loaded | None
+
+    def _sections(self) -> list[Section]:
+        from strategos.pipeline.report.sections import problems
+
+        return [problems.problems(self.problems)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +77,8 @@ class RunEvent:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunResult:
-    """The result of a run that was started.
+class RunResult(notebook.Shown):
+    """The result of a run that was started; a notebook shows it as tables and charts.
 
     Attributes:
       exit_code: The exit code of `strategos run`: DONE, FAILED, STOPPED (not blessed,
@@ -83,6 +90,21 @@ class RunResult:
     exit_code: ExitCode
     run: Run
     error: UserError | None = None
+
+    def _sections(self) -> Sequence[Section]:
+        return _of_run(self.run)
+
+
+class _History(tuple["Run", ...], notebook.Shown):
+    """Runs that a notebook shows as a table, and one with details as tables."""
+
+    __slots__ = ()
+
+    def _sections(self) -> Sequence[Section]:
+        from strategos.pipeline.report.sections import runs
+
+        only = self[0] if len(self) == 1 else None
+        return _of_run(only) if only and only.nodes else [runs.runs(self)]
 
 
 def load(
@@ -334,6 +356,9 @@ def history(
 ) -> tuple[Run, ...]:
     """Reads past runs from ML Metadata, newest first.
 
+    A notebook shows them as a table with the course of the first metric, and a single
+    run with details as `run` shows its result.
+
     Args:
       pipeline: The pipeline's YAML; by default all pipelines of `root`.
       root: A pipeline root. Without `pipeline` and `root`: the root of
@@ -352,7 +377,18 @@ def history(
     listed = runs.history(opened.store, opened.pipeline, limit)
     if details:
         listed = [runs.run(opened.store, each.run_id) for each in listed]
-    return tuple(listed)
+    return _History(listed)
+
+
+def _of_run(run: Run) -> Sequence[Section]:
+    """What the report has of a run without its artifacts, below the run's id."""
+    from strategos.pipeline.report import content
+    from strategos.pipeline.report.record import Record
+
+    shown = content.document(Record(run, (), None))
+    first, *others = shown.sections
+    title = f"{shown.title}: run {run.run_id}"
+    return [dataclasses.replace(first, title=title), *others]
 
 
 def _as_texts(sets: Sets) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from strategos.components.evaluation.metrics import METRICS
 from strategos.components.wording import counted
@@ -16,19 +16,18 @@ from strategos.pipeline.report.document import (
     Column,
     Link,
     Paragraph,
-    Raw,
     Section,
     Table,
 )
 from strategos.pipeline.report.sections import outcome
+from strategos.pipeline.report.sections import runs as several_runs
 from strategos.pipeline.ui import pages
 from strategos.pipeline.ui.index import Evaluation, ranked
 from strategos.pipeline.ui.pages import Choice, Page
 from strategos.pipeline.ui.source import Source
-from strategos.pipeline.view import report, terminal
+from strategos.pipeline.view import terminal
 
 _ROWS = 25  # of a page
-_METRICS = 3  # columns
 
 
 def runs(source: Source, store: Store, query: Mapping[str, str]) -> Page:
@@ -156,46 +155,22 @@ def _metrics_of(evaluated: Sequence[Evaluation], source: Source) -> list[str]:
 
 
 def _table(listed: Sequence[Run], source: Source) -> Table:
-    metrics = report.history_metrics(listed)
     evaluator = source.config.evaluator if source.config else None
-    if evaluator:
-        ours = [name for name in evaluator.metrics if name in metrics]
-        metrics = list(dict.fromkeys([*ours, *metrics]))
-    metrics = metrics[:_METRICS]
-    several = len({each.pipeline for each in source.index.runs(source.pipeline)}) > 1
-    columns = [
-        Column("run", "run"),
-        *([Column("pipeline", "pipeline")] if several else []),
-        *(Column("outcome", "outcome"), Column("started", "started")),
-        Column("took", "took", True),
-        *(Column(name, name, True) for name in metrics),
-        *(Column("pushed", "pushed"), Column("remark", "remark")),
-    ]
-    rows = [tuple(_row(each, metrics, several)) for each in listed]
-    return Table("Runs, the newest first", columns, rows)
-
-
-def _row(run: Run, metrics: Sequence[str], several: bool) -> Iterator[Cell]:
-    yield pages.run_link(run.run_id)
-    if several:
-        yield run.pipeline
-    yield outcome.state(run.outcome)
-    yield terminal.moment(run.started)
-    yield pages.took(run.duration)
-    for name in metrics:
-        yield run.metrics.get(name)
-    yield _pushed(run)
-    remark = report.remark(run)
-    yield Raw(remark, "remark") if remark else ""
+    return several_runs.table(
+        listed,
+        evaluator.metrics if evaluator else (),
+        name=lambda run: pages.run_link(run.run_id),
+        pushed=_pushed,
+        several=len({x.pipeline for x in source.index.runs(source.pipeline)}) > 1,
+    )
 
 
 def _pushed(run: Run) -> Cell:
     """The version that a run pushed, as a link to its lineage."""
     if not run.pushed:
         return ""
-    text = run.pushed[1] or "yes"
-    text = f"{text} ({run.slot})" if run.slot else text
-    return Link(text, pages.address("/lineage", {"model": run.run_id}))
+    href = pages.address("/lineage", {"model": run.run_id})
+    return Link(several_runs.version(run), href)
 
 
 def _page(query: Mapping[str, str], rows: int) -> tuple[int, int]:

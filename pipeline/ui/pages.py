@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from strategos.components.wording import duration
 from strategos.pipeline.report.document import Document, Link, Paragraph, Section, State
 
 SITE = (
@@ -132,8 +131,3 @@ def turns(path: str, query: Mapping[str, str | int | None], last: int) -> list[C
         for text, page in wanted.items()
         if 1 <= page <= last and page != number
     ]
-
-
-def took(seconds: float | None) -> str | None:
-    """A duration for a cell; None if it is unknown."""
-    return None if seconds is None else duration(seconds)

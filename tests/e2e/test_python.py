@@ -14,6 +14,7 @@ import pytest
 
 import strategos
 from strategos.components import processes
+from strategos.pipeline.report.notebook import VEGA_LITE
 
 NOTEBOOKS = Path(__file__).parents[2] / "examples" / "notebook"
 
@@ -102,5 +103,11 @@ def test_the_notebook_runs(copy_example, tmp_path, monkeypatch, warm_tfx):
     client.execute()
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", ())]
     assert "'blessed'" in str(outputs)
-    assert "trainer.module | " in str(outputs)
+    forms = [form for out in outputs for form in out.get("data", {}).items()]
+    tables = "".join(text for kind, text in forms if kind == "text/html")
+    for text in ("trainer.module", ">Table: loss by epoch<", "<caption>Runs"):
+        assert text in tables
+    charts = [spec for kind, spec in forms if kind == VEGA_LITE]
+    losses = [c["data"]["values"] for c in charts if c["title"] == "loss by epoch"]
+    assert [len(values) for values in losses] == [8]  # four epochs of two splits
     assert len(workspace.serving()) == 1
