@@ -9,26 +9,32 @@ values as in training. TensorFlow is imported after the rows are checked, in `mo
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
 from strategos.components.errors import BadInputError, UserError, required
+from strategos.components.predict import explaining
+from strategos.components.predict.explaining import Explainer
 from strategos.components.predict.model import Model, ModelFailsError, Signature
-from strategos.components.predict.rows import (
-    STDIN,
-    Columns,
-    Row,
-    of_file,
-    of_texts,
-    on_disk,
-)
-from strategos.components.wording import abridged, counted
+from strategos.components.predict.piped import STDIN, on_disk
+from strategos.components.predict.rows import Asked, Columns, Row, of_file, of_texts
+from strategos.components.wording import abridged, choices, counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["PROBLEM", "STDIN", "predict", "show"]
+
+EXPLANATION = "explanation"
+"""Name of the contributions of features in an answer."""
+
+Background = Callable[[Columns], "pa.RecordBatch"]
+"""Returns background rows in the form of `Columns.converted`."""
 
 PROBLEM = "problem"
 """Name of the answer to a row that cannot be predicted."""
@@ -42,7 +48,9 @@ def predict(
     rows: str | Path | Sequence[Row],
     *,
     mark: bool = False,
+    files: Collection[str] = (),
     load: Callable[[Path], Signature] = Model,
+    background: Background | None = None,
 ) -> list[dict[str, Any]]:
     """Predicts rows with an exported model.
 
@@ -56,7 +64,11 @@ def predict(
         such as an id, are returned with the answer of their row.
       mark: Returns `{"problem": …}` for a row that cannot be predicted, instead of
         failing. Default: fails at the first such row.
+      files: Columns with paths of files, such as images, relative to the folder of
+        `rows`; the content of a file is the value.
       load: Loads the model of a folder, once the rows are checked.
+      background: Explains each answer as `explanation`, by the rows that this returns;
+        see `explaining`.
 
     Returns:
       One dict per row, from output name to a number or a list of numbers. If the names
@@ -68,7 +80,7 @@ def predict(
       UserError: The model does not load, or fails on these rows.
     """
     folder = _version(Path(model_dir))
-    columns = Columns.of(folder)
+    columns = _reading_files(Columns.of(folder), files, rows)
     if isinstance(rows, (str, Path)):
         with on_disk(str(rows)) as path:
             requests = list(of_file(path, columns, mark))
@@ -80,10 +92,51 @@ def predict(
     for start in range(0, len(examples), _BATCH_ROWS):
         batch = examples[start : start + _BATCH_ROWS]
         answers += _of_batch(required(signature), batch, folder, mark)
+    explain = None
+    if background is not None and signature is not None:
+        explain = Explainer(signature, columns, background(columns)).explain
     left = iter(answers)
     results = [{PROBLEM: x.problem} if x.problem else next(left) for x in requests]
-    pairs = zip(requests, results, strict=True)
-    return [{**x.extra, **_with_names(each, columns.named)} for x, each in pairs]
+    return [
+        {**x.extra, **_with_names(each, columns.named), **_explained(explain, x, each)}
+        for x, each in zip(requests, results, strict=True)
+    ]
+
+
+def _reading_files(
+    columns: Columns, files: Collection[str], rows: str | Path | Sequence[Row]
+) -> Columns:
+    """The columns, some of them with paths of files.
+
+    Raises:
+      BadInputError: The model does not use such a column, or it has no bytes.
+    """
+    possible = columns.of_bytes
+    for name in files:
+        if name not in possible:
+            raise BadInputError(
+                "the model takes no bytes or text of this name",
+                key="--files",
+                received=name,
+                expected=choices(possible),
+            )
+    is_file = isinstance(rows, (str, Path)) and str(rows) != STDIN
+    folder = Path(str(rows)).parent if is_file else Path()
+    return dataclasses.replace(columns, files=dict.fromkeys(files, folder))
+
+
+def _explained(
+    explain: Callable[[Any], dict[str, Any]] | None, asked: Asked, answer: Any
+) -> dict[str, Any]:
+    """The explanation of an answer; {} without one."""
+    if explain is None or PROBLEM in answer:
+        return {}
+    rows, index = required(asked.features)
+    try:
+        return {EXPLANATION: explain(rows.slice(index, 1))}
+    except ModelFailsError as error:
+        reason = f"the model fails on a mixture of this row and another one: {error}"
+        return {EXPLANATION: {PROBLEM: reason}}
 
 
 def show(
@@ -105,8 +158,11 @@ def show(
     title += f"; {counted(bad, 'row')} with a problem" * bool(bad)
     print(title, file=sys.stderr)
     for number, answer in enumerate(answers, start=1):
-        values = (f"{name} {_text(value)}" for name, value in answer.items())
+        shown = {name: x for name, x in answer.items() if name != EXPLANATION}
+        values = (f"{name} {_text(value)}" for name, value in shown.items())
         print(f"{number:>6}  {'  '.join(values)}")
+        for line in explaining.lines(answer.get(EXPLANATION, {})):
+            print(f"{'':10}{line}")
 
 
 def _version(folder: Path) -> Path:

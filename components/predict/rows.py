@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
-import os
-import shutil
-import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import errors, exported
+from strategos.components import exported
 from strategos.components.data_files.sources.reading import DEFAULT, Reading
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
-from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.errors import BadInputError, Place
+from strategos.components.predict import piped
 from strategos.components.targets.label import Label
 from strategos.components.wording import choices, nearest
 
@@ -31,9 +27,6 @@ if TYPE_CHECKING:
     from strategos.components.data_files.values.kinds import Kind
 
 Row = Mapping[str, str]
-
-STDIN = "-"
-"""Stands for standard input in place of a path."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +43,8 @@ class Columns:
       null_values: Spellings of a missing number.
       reading: How the files of the training were read.
       decimal: The decimal mark of the rows to predict.
+      files: Columns of the rows to predict that have paths of files, by the folder that
+        these are relative to; the content of a file is the value.
     """
 
     features: Mapping[str, schema_pb2.Feature]
@@ -61,6 +56,7 @@ class Columns:
     reading: Reading = DEFAULT
     decimal: str = "."
     heads: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path) -> Columns:
@@ -115,6 +111,13 @@ class Columns:
         return {name: classes for name, classes in of_outputs.items() if classes}
 
     @property
+    def of_bytes(self) -> list[str]:
+        """Used columns of text or bytes."""
+        from strategos.components.data_files.values.kinds import Kind
+
+        return [name for name, kind in self._kinds.items() if kind is Kind.BYTES]
+
+    @property
     def needed(self) -> list[str]:
         """Used columns that every row must have."""
         return [name for name in sorted(self.used) if self._is_required(name)]
@@ -154,25 +157,6 @@ class Columns:
             )
         return extra
 
-    def examples(
-        self, batch: pa.RecordBatch, where: Callable[[int], str]
-    ) -> list[bytes]:
-        """Converts rows to serialized tf.Examples, as ExampleGen does.
-
-        Args:
-          batch: Rows as a file has them.
-          where: Returns the place of the row with this index in `batch`.
-
-        Raises:
-          BadInputError: A value is missing, or is not of its column's type.
-        """
-        from strategos.components.data_files.values import features
-
-        try:
-            return self.serialized(batch).to_pylist()
-        except features.BadValueError as error:
-            raise self.problem(error, where(error.row)) from error
-
     def serialized(self, batch: pa.RecordBatch) -> pa.ChunkedArray:
         """Converts rows to serialized tf.Examples, as ExampleGen does.
 
@@ -186,23 +170,72 @@ class Columns:
           BadValueError: A value is missing (its `value` is None), or is not of its
             column's type.
         """
+        return self.encoded(self.converted(batch))
+
+    def converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Converts the used columns to features, as ExampleGen does.
+
+        Args:
+          batch: Rows as a file has them.
+
+        Returns:
+          A list for each row in each column, null where the value is missing.
+
+        Raises:
+          BadValueError: See `serialized`.
+        """
         import pyarrow as pa
 
         from strategos.components.data_files.values import features, numerals
-        from strategos.components.records import encode
 
-        kinds = {name: self._type(name)[1] for name in sorted(self.used)}
         nulls = numerals.Nulls(self.null_values, self.decimal)
-        converted = features.convert(batch, kinds, nulls)
+        if self.files:
+            given = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for name in self.files.keys() & given:
+                given[name] = piped.contents(name, given[name], self.files[name])
+            batch = pa.RecordBatch.from_pydict(given)
+        converted = features.convert(batch, self._kinds, nulls)
         for name in self.needed:
             row = features.first_missing(converted.column(name))
             if row is not None:
                 reason = "is empty, but the model needs a value"
                 raise features.BadValueError(name, row, None, reason)
-        columns = {name: converted.column(name) for name in kinds}
+        columns = {name: converted.column(name) for name in self._kinds}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def as_converted(self, features: pa.RecordBatch) -> pa.RecordBatch:
+        """The used columns of decoded tf.Examples, in the form of `converted`.
+
+        Args:
+          features: Lists of any size of offsets; nulls if no row has a value.
+        """
+        import pyarrow as pa
+
+        from strategos.components.data_files.values.features import ARROW
+
+        columns = {}
+        for name, kind in self._kinds.items():
+            index = features.schema.get_field_index(name)
+            column = features.column(index) if index >= 0 else None
+            if column is None or pa.types.is_null(column.type):
+                column = pa.nulls(features.num_rows, pa.list_(ARROW[kind]))
+            columns[name] = column.cast(pa.list_(ARROW[kind]))
+        return pa.RecordBatch.from_pydict(columns)
+
+    def encoded(self, features: pa.RecordBatch) -> pa.ChunkedArray:
+        """Serializes rows of `converted`; binary[rows]."""
+        import pyarrow as pa
+
+        from strategos.components.records import encode
+
+        columns = {name: features.column(name) for name in self._kinds}
         for name in filter(self._is_required, self.unused):
-            columns[name] = self._fillers(name, batch.num_rows)
+            columns[name] = self._fillers(name, features.num_rows)
         return encode.serialize(pa.RecordBatch.from_pydict(columns))
+
+    @property
+    def _kinds(self) -> dict[str, Kind]:
+        return {name: self._type(name)[1] for name in sorted(self.used)}
 
     def problem(self, error: BadValueError, where: str) -> BadInputError:
         """The error of a value of a row.
@@ -244,45 +277,6 @@ class Columns:
         return types[self.features[name].type]
 
 
-@contextlib.contextmanager
-def on_disk(rows: str) -> Iterator[str]:
-    """Yields the path of the rows; for standard input and pipes, of a copy.
-
-    Raises:
-      BadInputError: The rows cannot be read; the message names `rows`, not the copy.
-    """
-    with tempfile.TemporaryDirectory(prefix="rows-") as folder:
-        path = _copied(rows, folder) if _is_piped(rows) else rows
-        try:
-            yield path
-        except UserError as error:
-            described = {**error.to_json(), "type": BadInputError.__name__}
-            name = "standard input" if rows == STDIN else rows
-            text = json.dumps(described).replace(json.dumps(path)[1:-1], name)
-            raise errors.from_json(json.loads(text)) from error
-
-
-def _is_piped(rows: str) -> bool:
-    """Whether rows can be read only once: sources seek, and read again for errors."""
-    if rows == STDIN:
-        return True
-    try:
-        return stat.S_ISFIFO(os.stat(rows).st_mode)
-    except OSError as error:
-        raise BadInputError(str(error.strerror), place=Place(rows)) from error
-
-
-def _copied(rows: str, folder: str) -> str:
-    """Copies standard input or a pipe to a file with the suffix of its format."""
-    from strategos.components.data_files import formats
-
-    opened = os.dup(0) if rows == STDIN else rows
-    with open(opened, "rb") as source, open(f"{folder}/rows", "wb") as copy:
-        shutil.copyfileobj(source, copy)
-    suffix = formats.suffix(formats.head(f"{folder}/rows"))
-    return shutil.move(f"{folder}/rows", f"{folder}/rows{suffix}")
-
-
 def _source(path: str, reading: Reading) -> Source:
     """Opens a file by the format of its suffix, or else of its first bytes."""
     from strategos.components.data_files import formats, sources
@@ -302,11 +296,13 @@ class Asked:
       extra: Values of columns that the training data do not have.
       example: Serialized tf.Example; None if the row has a problem.
       problem: Why the row cannot be predicted; "" for none.
+      features: Rows of `Columns.converted`, and the index of this one.
     """
 
     extra: Mapping[str, Any]
     example: bytes | None
     problem: str = ""
+    features: tuple[pa.RecordBatch, int] | None = None
 
 
 def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
@@ -344,22 +340,27 @@ def _asked(
     mark: bool,
 ) -> Iterator[Asked]:
     """Yields the rows of a batch; with `mark` also those with a problem."""
+    from strategos.components.data_files.values import features
+
     try:
-        examples = columns.examples(batch, where)
-    except BadInputError as error:
+        converted = columns.converted(batch)
+    except features.BadValueError as error:
+        problem = columns.problem(error, where(error.row))
         if not mark:
-            raise
+            raise problem from error
         if batch.num_rows == 1:
             (values,) = _values(batch, extra)
-            yield Asked(values, None, " ".join(str(error).split()))
+            yield Asked(values, None, " ".join(str(problem).split()))
             return
         half = batch.num_rows // 2
         yield from _asked(batch.slice(0, half), columns, where, extra, mark)
         after = batch.slice(half)
         yield from _asked(after, columns, lambda row: where(half + row), extra, mark)
         return
-    for values, example in zip(_values(batch, extra), examples, strict=True):
-        yield Asked(values, example)
+    examples = columns.encoded(converted).to_pylist()
+    rows = zip(_values(batch, extra), examples, strict=True)
+    for index, (values, example) in enumerate(rows):
+        yield Asked(values, example, features=(converted, index))
 
 
 def of_texts(rows: Sequence[Row], columns: Columns, mark: bool) -> list[Asked]:

@@ -38,6 +38,24 @@ def add(commands: Commands, parents: Parents) -> None:
         "its problem and go on",
     )
     predict.add_argument(
+        "--files",
+        type=names,
+        default=(),
+        metavar="NAME,…",
+        help="columns with paths of files, such as images, relative to ROWS: the "
+        "contents are the values",
+    )
+    predict.add_argument(
+        "--explain",
+        action="store_true",
+        help="show how much each column contributes to the prediction of a row",
+    )
+    predict.add_argument(
+        "--background",
+        metavar="FILE",
+        help="rows that --explain compares with (default: of the model's training)",
+    )
+    predict.add_argument(
         "--model",
         type=count,
         metavar="VERSION",

@@ -226,6 +226,20 @@ def trained_on(store: Store, model: int) -> tuple[Span, ...]:
     return ()
 
 
+def training_examples(store: Store, model: int) -> str | None:
+    """URI of the Examples artifact that a model was trained on; None if unknown.
+
+    Args:
+      store: The root's ML Metadata.
+      model: Id of an artifact that was made from the data.
+    """
+    executions = sorted({event.execution_id for event in store.upstream(model)})
+    read = store.mlmd.get_executions_by_id(executions)
+    readers = [each.id for each in read if properties(each).get("spans")]
+    outputs = [x for made in store.outputs_of(readers).values() for x in made]
+    return next((each.uri for each in outputs if each.type == "Examples"), None)
+
+
 def _facts_of(store: Store, run_id: str) -> dict[str, Any]:
     """The facts of a run; none for a push without a run, e.g. a rollback."""
     context = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run_id)

@@ -22,7 +22,8 @@ from strategos.components.data_files.sources.reading import Reading
 from strategos.components.errors import BadInputError, ExitCode, Place, UserError
 from strategos.components.files import digests, filesystems, storage, temporary
 from strategos.components.predict.batch.folder import REJECTED, OutputFolder
-from strategos.components.predict.rows import STDIN, Columns
+from strategos.components.predict.piped import STDIN
+from strategos.components.predict.rows import Columns
 from strategos.components.push_targets import targets
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.components.wording import choices, counted, did_you_mean, duration

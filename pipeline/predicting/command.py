@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from strategos.pipeline import models_command
 from strategos.pipeline.root.state import state_folder
 
 if TYPE_CHECKING:
+    from strategos.components.predict import Background
     from strategos.components.predict.client import ModelServer
     from strategos.components.predict.model import Signature
     from strategos.pipeline.config.sections import Config
@@ -31,6 +33,12 @@ def predict(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         from strategos.pipeline.predicting import batch
 
+        for name in ("explain", "files"):
+            if getattr(arguments, name):
+                raise BadInputError(
+                    f"--{name} cannot be combined with --output",
+                    remedy="Predict a file of rows without `--output`.",
+                )
         return batch.predict(arguments, config, _model_of(arguments, config))
     _reject_batch_options(arguments)
     return _print(arguments, config)
@@ -49,7 +57,8 @@ def _model_of(arguments: argparse.Namespace, config: Config) -> Production:
     from strategos.pipeline.plan import production
 
     destination = required(config.pusher).to
-    model = production.newest(models_command.store_of(config).mlmd, destination)
+    store = models_command.store_of(config).mlmd
+    model = production.newest(store, destination)
     if model is None:
         raise BadInputError(
             f"no model has been pushed to {destination} yet",
@@ -67,7 +76,7 @@ def _model_of(arguments: argparse.Namespace, config: Config) -> Production:
             received=str(arguments.model),
             expected=", ".join(map(str, versions)),
         )
-    return production.Production(target.path(arguments.model), arguments.model)
+    return production.unrecorded(store, target, arguments.model)
 
 
 def _reject_batch_options(arguments: argparse.Namespace) -> None:
@@ -114,10 +123,50 @@ def _print(arguments: argparse.Namespace, config: Config) -> int:
         return server.load(model.version, loaded) if server else loaded()
 
     mark = arguments.bad_rows == "mark"
+    background = _background(arguments, config, model)
     with targets.local(model.path) as folder:
-        answers = prediction.predict(folder, rows, mark=mark, load=load)
+        answers = prediction.predict(
+            folder,
+            rows,
+            mark=mark,
+            files=arguments.files,
+            load=load,
+            background=background,
+        )
     prediction.show(answers, as_json=arguments.json, model=model.path)
     return ExitCode.DONE
+
+
+def _background(
+    arguments: argparse.Namespace, config: Config, model: Production
+) -> Background | None:
+    """The rows that explanations compare with; None without `--explain`.
+
+    Raises:
+      BadInputError: The rows do not exist.
+    """
+    from strategos.components.predict import explaining
+    from strategos.pipeline.history import attempts
+
+    if not arguments.explain:
+        if arguments.background is not None:
+            raise BadInputError("--background needs --explain")
+        return None
+    file = arguments.background
+    if file is not None:
+        if not Path(file).is_file():
+            raise BadInputError("no such file", key="--background", received=file)
+        return functools.partial(explaining.of_rows, file)
+    store = models_command.store_of(config)
+    artifact = model.model or model.artifact
+    examples = attempts.training_examples(store, artifact) if artifact else None
+    if examples is None:
+        raise BadInputError(
+            f"{config.run.root} has no training data of version {model.version}",
+            key="--explain",
+            remedy="Name a file with such rows: --background FILE.",
+        )
+    return functools.partial(explaining.of_training, examples)
 
 
 def _model_server(config: Config) -> ModelServer | None:

@@ -124,6 +124,15 @@ def test_a_table_of_flaws_becomes_a_blessed_model_by_two_commands(
         json.loads(line)["predictions"] for line in done.stdout.splitlines()
     )
     assert leaves > 0.8 > 0.2 > stays
+    words = ("predict", str(workspace.yaml), rows_file, "--json", "--explain")
+    first, _ = map(json.loads, workspace.strategos(*words).stdout.splitlines())
+    facts = first["explanation"]["predictions"]
+    parts = {each["feature"]: each["contribution"] for each in facts["contributions"]}
+    # The background is the training: the base is about the share of those who leave.
+    share = np.mean([value != "no" for value in table[LABEL]])
+    assert facts["base"] == pytest.approx(share, abs=0.15)
+    assert facts["base"] + sum(parts.values()) == pytest.approx(leaves, abs=1e-5)
+    assert parts["smoker"] > 0
 
 
 @pytest.mark.long

@@ -32,6 +32,7 @@ _FLIGHTS, _OVERLAY = "examples/flights/pipeline.yaml", "--overlay cluster.yaml"
 _WHEEL = "path/to/strategos-0.1.0-py3-none-any.whl"
 _PREDICT = "tests/components/test_predict_server.py"
 _BATCH = "tests/components/predict/test_batch_command.py"
+_EXPLAIN = "tests/components/predict/test_explaining.py"
 _SERVE = "tests/components/predict/test_serving.py"
 _CURL = "curl http://localhost:8501/v1/models/flights:predict -d"
 _PREDICT_SIGNATURE = '"signature_name": "predict"'
@@ -187,6 +188,18 @@ ELSEWHERE = {
         "strategos ui --root runs/ --port 0 --open",
         "STRATEGOS_UI_TOKEN=uOOPnPiBvaqQF5uHbSFk strategos ui pipeline.yaml "
         "--host 0.0.0.0",
+    ],
+    ("rows of one's own", _EXPLAIN, 'words = ("rows.csv", "--explain", "--back'): [
+        "strategos predict pipeline.yaml rows.csv --explain",
+        "strategos predict pipeline.yaml rows.csv --explain --background rows.csv",
+    ],
+    (
+        "rows of one's own",
+        "tests/components/test_predict.py",
+        "def test_bad_rows_are",
+    ): [
+        "strategos predict pipeline.yaml rows.csv",
+        "strategos predict pipeline.yaml rows.csv --json --bad-rows mark",
     ],
     ("runs until Ctrl-C", _SERVE, "def test_the_command_follows_the_push_folder"): [
         "strategos serve pipeline.yaml",
