@@ -36,6 +36,11 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not train: the YAML has no bound on the main metric",
     )
+    init.add_argument(
+        "--baseline",
+        action="store_true",
+        help="also train gradient-boosted trees (scikit-learn) on the same rows",
+    )
     data = commands.add_parser(
         "data",
         parents=[shared, table],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 import shlex
@@ -19,9 +20,9 @@ from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, ExitCode, UserError
 from strategos.components.wording import counted, cut
 from strategos.pipeline import commands
-from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.config import MAIN_FILE, loading
 from strategos.pipeline.config.types import name_after
-from strategos.pipeline.init import features, first_fit, label, sample
+from strategos.pipeline.init import features, first_fit, label, sample, trees
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.workload import Workload
 from strategos.pipeline.view import terminal
@@ -46,6 +47,10 @@ def init(arguments: argparse.Namespace) -> int:
             expected="lower-case letters, digits and `-`, first a letter, at most 63",
             remedy=f"E.g. --name {name_after(name)}.",
         )
+    if arguments.baseline:
+        if arguments.no_fit:
+            raise BadInputError("--baseline needs the first fit: leave out --no-fit")
+        trees.require()
     folder = Path(name)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise BadInputError(
@@ -59,7 +64,7 @@ def init(arguments: argparse.Namespace) -> int:
     if arguments.no_fit:
         return ExitCode.DONE
     print(f"{folder}: written; the first fit says which bound to set", file=sys.stderr)
-    _fit(workload)
+    _fit(workload, arguments.baseline)
     print(f"Run it: cd {shlex.quote(str(folder))} && strategos run")
     return ExitCode.DONE
 
@@ -150,8 +155,12 @@ def _print_features(workload: Workload) -> None:
     print()
 
 
-def _fit(workload: Workload) -> None:
+def _fit(workload: Workload, baseline: bool) -> None:
     """Trains once, and writes the bound that this fit justifies.
+
+    Args:
+      workload: The workload.
+      baseline: Whether trees are trained, too.
 
     Raises:
       UserError: A node fails.
@@ -163,6 +172,11 @@ def _fit(workload: Workload) -> None:
         raise UserError(f"the first fit ended without an evaluation: {result.run.log}")
     metrics, trivial = result.run.metrics, summary["trivial"]
     bound = first_fit.bound(workload.label, metrics, trivial, summary["examples"])
+    if baseline:
+        print(f"training {trees.NAME} on the same rows", file=sys.stderr)
+        used = [each.column.name for each in workload.features if each.name]
+        value = trees.metric(_examples(path), workload.label, used)
+        bound = dataclasses.replace(bound, trees=value)
     workload.set_bound(bound)
     print(f"{workload.main_metric}: {bound.why}; bound {bound}")
     if not bound.holds:
@@ -170,6 +184,13 @@ def _fit(workload: Workload) -> None:
             "note: this fit cannot be told from a model that answers the same for all "
             "rows, so its model is not blessed. More rows or better columns help."
         )
+
+
+def _examples(pipeline: str) -> str:
+    """The newest examples of a pipeline with a local root."""
+    config = loading.load(pipeline).config
+    made = Path(config.run.root, config.name, node_ids.EXAMPLE_GEN, "examples")
+    return str(max(made.iterdir(), key=lambda path: int(path.name)))
 
 
 def _facts(column: Column) -> dict[str, Any]:

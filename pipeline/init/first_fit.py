@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from strategos.pipeline.init import trees
 from strategos.pipeline.init.label import Label
 
 _ERRORS = 2.0  # standard errors: about 95 % of repeated evaluations are within
@@ -20,12 +21,14 @@ class Bound:
       limit: The limit.
       value: The fit's own value.
       interval: Half the width of the value's interval.
+      trees: The value of gradient-boosted trees; None if none were trained.
     """
 
     kind: str
     limit: float
     value: float
     interval: float
+    trees: float | None = None
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.limit:.3g}"
@@ -33,7 +36,10 @@ class Bound:
     @property
     def why(self) -> str:
         """The reason, for a comment."""
-        return f"the first fit has {self.value:.3g} ± {self.interval:.2g}"
+        fit = f"the first fit has {self.value:.3g} ± {self.interval:.2g}"
+        if self.trees is None:
+            return fit
+        return f"{fit}, {trees.NAME} {self.trees:.3g}"
 
     @property
     def holds(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -87,7 +88,10 @@ def test_a_table_of_flaws_becomes_a_blessed_model_by_two_commands(
     tmp_path, make_workspace
 ):
     table = _write_customers(tmp_path / "customers.csv")
-    workspace, _ = _initialized(make_workspace, tmp_path, "customers.csv", LABEL)
+    made = _initialized(make_workspace, tmp_path, "customers.csv", LABEL, "--baseline")
+    workspace, printed = made
+    beside = re.search(r"gradient-boosted trees \(scikit-learn\) ([\d.]+);", printed)
+    assert 0.6 < float(beside[1]) <= 1
     settings = yaml.safe_load(workspace.yaml.read_text(encoding="utf-8"))
     least = settings["evaluator"]["bounds"]["auc"]["at_least"]
     assert 0.6 < least < 0.95  # the label can be told, though not without error
