@@ -51,7 +51,7 @@ class Section(BaseModel):
     """A section of the YAML: frozen, without unknown keys, without conversions."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+        defer_build=True, frozen=True, extra="forbid", strict=True, allow_inf_nan=False
     )
 
 
