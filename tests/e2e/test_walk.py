@@ -16,9 +16,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "walk.md").read_text()
 BLOCKS = runpy.run_path(str(ROOT / "tests" / "test_docs.py"))["blocks"]
-LONGEST = 600  # seconds, on a slow machine
+LONGEST = 900  # seconds, on a slow machine
 
-pytestmark = pytest.mark.install
+pytestmark = [pytest.mark.install, pytest.mark.timeout(LONGEST + 60)]
 
 
 def _script(wheel):
