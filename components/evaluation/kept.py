@@ -30,7 +30,7 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.files import commit
 
-_VERSION = 4
+_VERSION = 5
 _MOST_FILES = 4  # newest ones that are kept
 _MOST_BYTES = 64 << 20
 
@@ -46,6 +46,7 @@ _CLASSES = frozenset(
             (f"{_OURS}classes.curves", "ClassCurves"),
             (f"{_OURS}classes.counts", "ClassCounts"),
             (f"{_OURS}plots.counts", "Counts"),
+            *((f"{_OURS}plots.errors", "Errors"), (f"{_OURS}plots.cells", "Cells")),
         ),
         *(("numpy", "ndarray"), ("numpy", "dtype")),
         ("numpy.core.multiarray", "_reconstruct"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from strategos.components.errors import UserError
 from strategos.components.evaluation.plots.counts import Counts
+from strategos.components.evaluation.plots.errors import Errors
 from strategos.components.evaluation.sums import Sums
 
 _NEARLY_ALL = 0.9
@@ -112,7 +113,7 @@ class Scored:
       sums: Sums by slice and model.
       learned: Raw labels compared with labels after the candidate's preprocessing.
       ranges: The range of a model's answers, by name of the model.
-      plots: Counts of a model's answers, by name of the model; none for regression.
+      plots: Counts of a model's answers, by name of the model.
       unusable: Why an optional model cannot be scored, by name of the model.
       heads: Results by head of a model with several; then `sums` only count rows.
     """
@@ -121,7 +122,7 @@ class Scored:
     learned: Learned = Learned()
     ranges: dict[str, Range] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)
-    plots: dict[str, Counts] = field(default_factory=dict)
+    plots: dict[str, Counts | Errors] = field(default_factory=dict)
     heads: dict[str, Scored] = field(default_factory=dict)
 
     def widen(self, name: str, answer: np.ndarray) -> None:
@@ -135,16 +136,15 @@ class Scored:
         known = self.ranges.get(name)
         self.ranges[name] = known.merge(seen) if known else seen
 
-    def count(self, name: str, counts: Counts | None) -> None:
+    def count(self, name: str, counts: Counts | Errors) -> None:
         """Adds counts of answers to those of a model.
 
         Args:
           name: Name of the model.
-          counts: Counts of other rows; None for none.
+          counts: Counts of other rows.
         """
-        if counts:
-            known = self.plots.get(name)
-            self.plots[name] = known.merge(counts) if known else counts
+        known = self.plots.get(name)
+        self.plots[name] = known.merge(counts) if known else counts  # type: ignore[arg-type]
 
     def merge(self, later: Scored) -> Scored:
         """Adds other rows, and returns itself.

@@ -131,7 +131,8 @@ class Scorer:
             scores[location.name] = columns
             scored.widen(location.name, answer)
             known = names or answers.models[0].class_names(question.head)
-            found = counts.of(question.task, label, answer, weight, known)
+            earlier = scored.plots.get(location.name)
+            found = counts.of(question.task, label, answer, weight, known, earlier)
             scored.count(location.name, found)
         scored.sums.add(label, scores, rows.slices(), weight, names, times)
 

@@ -158,24 +158,97 @@ def unit_square(
       diagonal: Whether the line from (0, 0) to (1, 1) is drawn.
       points: Whether the lines have points.
     """
-    series: Spec = {"field": "of", "type": "nominal", "sort": None}
     mark: Spec = {"type": "line", "tooltip": {"content": "data"}, "clip": True}
     line: Spec = {
         "mark": mark | ({"point": {"size": 40}} if points else {}),
         "encoding": {
             **{"x": _share("x", titles[0]), "y": _share("y", titles[1])},
             "order": {"field": order, "type": "quantitative", "sort": "descending"},
-            "color": series,
-            "strokeDash": {**series, "scale": {"range": _DASHES}},
+            **_series(),
         },
     }
     if not diagonal:
         return {"height": _HEIGHT, **line}
-    rule = {"type": "rule", "strokeDash": [4, 3], "color": "var(--line)"}
-    ends = {
-        f"{axis}{end}": {"datum": x} for axis in "xy" for end, x in (("", 0), ("2", 1))
+    return {"height": _HEIGHT, "layer": [_diagonal(0, 1), line]}
+
+
+def beside_diagonal(
+    order: str, *, titles: Sequence[str], ends: tuple[float, float]
+) -> Spec:
+    """Lines with points through fields `x` and `y`, by field `of`, and the diagonal.
+
+    Args:
+      order: Field by which the points of a line follow each other.
+      titles: Titles of both axes.
+      ends: Where the diagonal begins and ends on both axes.
+    """
+    line: Spec = {
+        "mark": {"type": "line", "tooltip": {"content": "data"}, "point": {"size": 40}},
+        "encoding": {
+            **{"x": _quantity("x", titles[0]), "y": _quantity("y", titles[1])},
+            "order": {"field": order, "type": "quantitative"},
+            **_series(),
+        },
     }
-    return {"height": _HEIGHT, "layer": [{"mark": rule, "encoding": ends}, line]}
+    return {"height": _HEIGHT, "layer": [_diagonal(*ends), line]}
+
+
+def band(x: str, y: str, ends: tuple[str, str], *, titles: Sequence[str]) -> Spec:
+    """A line in a band for each value of field `of`, and a horizontal line at 0.
+
+    Args:
+      x: Field at the bottom.
+      y: Field of the line.
+      ends: Fields of the lower and the upper border of the band.
+      titles: Titles of both axes.
+    """
+    places: Spec = {"x": _quantity(x, titles[0]), **_series()}
+    low, high = ends
+    area: Spec = {
+        "mark": {"type": "area", "opacity": 0.15},
+        "encoding": {**places, "y": _quantity(low, titles[1]), "y2": {"field": high}},
+    }
+    line: Spec = {
+        "mark": {"type": "line", "tooltip": {"content": "data"}, "point": {"size": 40}},
+        "encoding": {**places, "y": _quantity(y, titles[1])},
+    }
+    rule = {"type": "rule", "strokeDash": [4, 3], "color": "var(--line)"}
+    zero: Spec = {"mark": rule, "encoding": {"y": {"datum": 0}}}
+    return {"height": _HEIGHT, "layer": [zero, area, line]}
+
+
+def density(
+    x: tuple[str, str],
+    y: tuple[str, str],
+    value: str,
+    *,
+    titles: Sequence[str],
+    ends: tuple[float, float],
+) -> Spec:
+    """Squares between two borders on each axis, the stronger the larger their value.
+
+    Args:
+      x: Fields of the left and the right border.
+      y: Fields of the lower and the upper border.
+      value: Field with the value.
+      titles: Titles of both axes.
+      ends: Where the diagonal begins and ends on both axes; in the wrong order for
+        none.
+    """
+    opacity: Spec = {
+        **{"field": value, "type": "quantitative", "legend": None},
+        "scale": {"type": "sqrt", "domainMin": 0, "range": [0.08, 1]},
+    }
+    squares: Spec = {
+        "mark": {"type": "rect", "tooltip": {"content": "data"}},
+        "encoding": {
+            **{"x": _quantity(x[0], titles[0]), "x2": {"field": x[1]}},
+            **{"y": _quantity(y[0], titles[1]), "y2": {"field": y[1]}},
+            "opacity": opacity,
+        },
+    }
+    lines = [_diagonal(*ends)] if ends[0] < ends[1] else []
+    return {"height": _HEIGHT, "layer": [squares, *lines]}
 
 
 def squares(x: str, y: str, value: str, share: str, rows: int) -> Spec:
@@ -204,6 +277,20 @@ def squares(x: str, y: str, value: str, share: str, rows: int) -> Spec:
             {"mark": "text", "encoding": {**places, "text": number}},
         ],
     }
+
+
+def _series() -> Spec:
+    """A colour and dashes for each value of field `of`."""
+    series: Spec = {"field": "of", "type": "nominal", "sort": None}
+    return {"color": series, "strokeDash": {**series, "scale": {"range": _DASHES}}}
+
+
+def _diagonal(low: float, high: float) -> Spec:
+    """A dashed line of equal values."""
+    ends = (("", low), ("2", high))
+    places = {f"{axis}{end}": {"datum": x} for axis in "xy" for end, x in ends}
+    rule = {"type": "rule", "strokeDash": [4, 3], "color": "var(--dim)"}
+    return {"mark": rule, "encoding": places}
 
 
 def _share(field: str, title: str) -> Spec:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strategos.components.evaluation.plots import errors
+from strategos.components.evaluation.plots.errors import Errors
+
 BINS = 1024
 """Bins of scores; see `edges`."""
 MOST_CLASSES = 100
@@ -66,21 +69,23 @@ def of(
     answer: np.ndarray,
     weight: np.ndarray | None = None,
     names: Sequence[str] = (),
-) -> Counts | None:
+    earlier: Counts | Errors | None = None,
+) -> Counts | Errors:
     """Counts the answers to a batch of rows; those that are not finite are left out.
 
     Args:
       task: One of `metrics.TASKS`.
       label: float64 [rows]; multi_label: [rows, classes].
-      answer: float64 [rows, k], probabilities.
+      answer: float64 [rows, k], probabilities; of regression, predictions.
       weight: float64 [rows], not negative; None for 1.
       names: Names of all classes of multi_label; of multi_class those that are known.
+      earlier: Counts that these will be merged with.
 
     Returns:
-      The counts; None for regression, whose answers have no bounds.
+      The counts; of regression, whose answers have no bounds, those of its errors.
     """
     if task == "regression":
-        return None
+        return errors.of(label, answer[:, 0], weight, earlier)  # type: ignore[arg-type]
     weight = np.ones(len(label)) if weight is None else weight
     finite = np.isfinite(answer).all(axis=1)
     label, answer, weight = label[finite], answer[finite], weight[finite]

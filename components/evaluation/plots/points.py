@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from strategos.components.evaluation.classes.entries import all_names
+from strategos.components.evaluation.plots import errors
 from strategos.components.evaluation.plots.counts import BINS, Counts, edges
+from strategos.components.evaluation.plots.errors import Errors
 from strategos.components.evaluation.scored import Scored
 
 POINTS = 101
@@ -17,7 +19,7 @@ GROUPS = 10
 """Groups of scores, of about equally many rows, in which calibration is shown."""
 
 
-def of(counts: Counts) -> dict[str, Any]:
+def of(counts: Counts | Errors) -> dict[str, Any]:
     """The points of one model.
 
     Args:
@@ -32,8 +34,11 @@ def of(counts: Counts) -> dict[str, Any]:
       threshold 0.5, [[true negatives, false positives], [false negatives, true
       positives]]. For multi_class, `scores` has calibration alone, and `confusion`
       beside it has a row for each label and a column for each predicted class, named
-      in `classes`; both are missing where there are too many classes.
+      in `classes`; both are missing where there are too many classes. For regression,
+      see `errors.points`.
     """
+    if isinstance(counts, Errors):
+        return errors.points(counts)
     if not counts.is_multi_class:
         names: Sequence[str | None] = counts.names or [None]
         pairs = zip(names, counts.bins, strict=True)

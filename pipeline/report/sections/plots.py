@@ -20,11 +20,12 @@ from strategos.pipeline.report.document import (
     Table,
 )
 from strategos.pipeline.report.record import Record
+from strategos.pipeline.report.sections import errors
+from strategos.pipeline.report.sections.errors import NAMES, whole
 
 _SERIES = 6  # classes with a curve each
 _CLASSES = 12  # of a drawn confusion matrix
 _CONFUSED = 30  # pairs of classes in the table of a larger one
-_NAMES = {"candidate": "model", "baseline": "in production"}
 _RATES = ("true positives", "false positives", "false negatives", "true negatives")
 
 
@@ -41,6 +42,8 @@ def answers(record: Record) -> Section | None:
 
 def _blocks(plots: Mapping[str, Any]) -> list[Block]:
     models = plots["models"]
+    if plots["task"] == "regression":
+        return errors.blocks(models)
     charts_of = [*_curves(models), _calibration(models, plots["task"])]
     return [*_confusions(models), *charts_of]
 
@@ -70,7 +73,7 @@ def _at_one_half(models: Mapping[str, Any]) -> Table:
     rows: list[list[Cell]] = []
     for name, score in _series(models, len(models["candidate"]["scores"])):
         (tn, fp), (fn, tp) = score["confusion"]
-        rows.append([name, *map(_whole, (tp, fp, fn, tn))])
+        rows.append([name, *map(whole, (tp, fp, fn, tn))])
     return Table("Answers at threshold 0.5", columns, rows, folded=len(rows) > 12)
 
 
@@ -86,7 +89,7 @@ def _matrix(matrix: Sequence[Sequence[float]], classes: Sequence[str]) -> Block:
         for predicted, count in zip(classes, line, strict=True):
             share = count / sum(line) if sum(line) else None
             names = Raw(label, "class"), Raw(predicted, "class")
-            rows.append([*names, _whole(count), share])
+            rows.append([*names, whole(count), share])
     return Chart(
         "confusion",
         charts.squares("predicted", "label", "rows", "share", len(classes)),
@@ -108,7 +111,7 @@ def _most_confused(matrix: Sequence[Sequence[float]], classes: Sequence[str]) ->
         Column("rows", "rows", True),
     ]
     rows = [
-        (Raw(label, "class"), Raw(predicted, "class"), _whole(count))
+        (Raw(label, "class"), Raw(predicted, "class"), whole(count))
         for count, label, predicted in pairs[:_CONFUSED]
     ]
     left_out = max(0, len(pairs) - _CONFUSED)
@@ -152,7 +155,7 @@ def _calibration(models: Mapping[str, Any], task: str) -> Chart:
         *(Column("y", axes[1], True), Column("rows", "rows", True)),
     ]
     rows = [
-        (name, group["predicted"], group["observed"], _whole(group["rows"]))
+        (name, group["predicted"], group["observed"], whole(group["rows"]))
         for name, score in _series(models, _SERIES)
         for group in score["calibration"]
     ]
@@ -171,11 +174,6 @@ def _series(
         for score in scores[:most]:
             yield Raw(score["class"], "class"), score
         return
-    for key, name in _NAMES.items():
+    for key, name in NAMES.items():
         if key in models:
             yield name, models[key]["scores"][0]
-
-
-def _whole(count: float) -> float | int:
-    """A sum of weights; a number of rows as a whole number."""
-    return int(count) if float(count).is_integer() else count

@@ -151,4 +151,5 @@ def test_the_evaluator_writes_points_of_both_models(
         assert sum(map(sum, score["confusion"])) == workload["rows"]
     _, evaluation, _ = evaluate(workload, tmp_path / "regression", "regression")
     written = json.loads(Path(evaluation.uri, FILE).read_text())
-    assert written == {"task": "regression", "models": {}}
+    errors = written["models"]["candidate"]
+    assert sum(group["rows"] for group in errors["groups"]) == workload["rows"]

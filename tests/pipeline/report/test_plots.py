@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from strategos.components.evaluation.plots import FILE, counts, points
+from strategos.components.evaluation.plots import FILE, counts, errors, points
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
@@ -98,6 +98,35 @@ def test_several_classes_have_a_curve_each_and_their_names_can_be_left_out(secti
     assert "class 1" in shown
 
 
+def test_a_regression_stands_beside_the_one_in_production(section):
+    label = np.arange(400.0)
+    ours = counts.of("regression", label, label[:, None] + 2)
+    theirs = counts.of("regression", label, label[:, None] * 0 + 7)
+    found = section("regression", candidate=ours, baseline=theirs)
+    shown = tables(found)
+    quantiles = shown["Quantiles of the error (prediction minus label)"]
+    assert quantiles[0] == {"of": "model", **dict.fromkeys([*quantiles[0]][1:], 2)}
+    assert quantiles[1] == {
+        "of": "in production",
+        **{f"q{x:g}": 7 - (400 - 400 * x) for x in errors.SHARES},
+    }
+    of = [x for x in shown["Labels by prediction"] if x["of"] == "model"]
+    assert [(x["x"], x["y"]) for x in of] == [
+        (11.5 + first, 9.5 + first) for first in range(0, 400, 20)
+    ]
+    (constant,) = (
+        x for x in shown["Errors by prediction"] if x["of"] == "in production"
+    )
+    assert constant["y"] == 7 - 199.5
+    assert constant["deviation"] == pytest.approx(label.std())
+    for title in ("", ", in production"):
+        rows = shown[f"Predictions and labels{title}"]
+        assert 392 <= sum(x["rows"] for x in rows) <= 400
+        assert {x["x2"] - x["x"] for x in rows} == {x["y2"] - x["y"] for x in rows}
+    ids = [x.id for x in found.blocks if isinstance(x, Chart)]
+    assert len(ids) == len(set(ids)) == 4
+
+
 def test_each_head_has_its_own_charts(section):
     ours = {"candidate": counts.of("binary", LABEL, SCORE)}
     theirs = {"candidate": counts.of("binary", 1 - LABEL, SCORE)}
@@ -112,6 +141,8 @@ def test_each_head_has_its_own_charts(section):
 
 def test_an_evaluation_without_plots_has_no_section(section, tmp_path):
     assert section("regression") is None
+    nothing = counts.of("regression", LABEL[:0], SCORE[:0])
+    assert section("regression", candidate=nothing) is None
     (tmp_path / FILE).unlink()
     run = Run(run_id="r", pipeline="p", started=0.0, finished=1.0, outcome="blessed")
     assert plots.answers(Record(run, (), None)) is None
