@@ -202,7 +202,10 @@ def band(x: str, y: str, ends: tuple[str, str], *, titles: Sequence[str]) -> Spe
       ends: Fields of the lower and the upper border of the band.
       titles: Titles of both axes.
     """
-    places: Spec = {"x": _quantity(x, titles[0]), **_series()}
+    series = _series()
+    colour = {**series["color"], "legend": {"symbolOpacity": 1}}
+    dashes = {**series["strokeDash"], "legend": None}  # an area has none
+    places: Spec = {"x": _quantity(x, titles[0]), "color": colour}
     low, high = ends
     area: Spec = {
         "mark": {"type": "area", "opacity": 0.15},
@@ -210,7 +213,10 @@ def band(x: str, y: str, ends: tuple[str, str], *, titles: Sequence[str]) -> Spe
     }
     line: Spec = {
         "mark": {"type": "line", "tooltip": {"content": "data"}, "point": {"size": 40}},
-        "encoding": {**places, "y": _quantity(y, titles[1])},
+        "encoding": {
+            **{**places, "strokeDash": dashes},
+            "y": _quantity(y, titles[1]),
+        },
     }
     rule = {"type": "rule", "strokeDash": [4, 3], "color": "var(--line)"}
     zero: Spec = {"mark": rule, "encoding": {"y": {"datum": 0}}}
