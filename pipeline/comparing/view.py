@@ -83,7 +83,8 @@ def metrics(listed: Sequence[MetricChange], heading: str) -> Table:
       listed: The metrics.
       heading: Of the first column.
     """
-    table = results.grid(heading, "A", "B", "change")
+    is_known = any(each.is_beyond is not None for each in listed)
+    table = results.grid(heading, "A", "B", "change", *([""] if is_known else ()))
     for each in listed:
         place = "" if each.slice == "overall" else f"  {each.slice}"
         table.add_row(
@@ -91,6 +92,7 @@ def metrics(listed: Sequence[MetricChange], heading: str) -> Table:
             _with_margin(each.before, each.before_margin),
             _with_margin(each.after, each.after_margin),
             results.change(each.name, each.before, each.after),
+            *([results.beyond(each.is_beyond, each.margin)] if is_known else ()),
         )
     return table
 

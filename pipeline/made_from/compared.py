@@ -67,6 +67,8 @@ class MetricChange:
       before_margin: Half the width of the confidence interval in the first run; None
         without one, and for slices.
       after_margin: The same in the second run.
+      margin: Half the width of the confidence interval of the change; None unless both
+        runs have intervals of one level.
     """
 
     name: str
@@ -76,6 +78,12 @@ class MetricChange:
     examples: int = 0
     before_margin: float | None = None
     after_margin: float | None = None
+    margin: float | None = None
+
+    @property
+    def is_beyond(self) -> bool | None:
+        """Whether the change is larger than its margin; None if that is unknown."""
+        return None if self.margin is None else self.size > self.margin
 
     @property
     def size(self) -> float:
@@ -316,6 +324,7 @@ def _state(is_in_first: bool, is_in_second: bool) -> str:
 
 def _metrics(before: Run, after: Run) -> Iterator[MetricChange]:
     old, new = (margins.of(run.summary, "metrics") for run in (before, after))
+    of_changes = _change_margins(before, after)
     for name in dict.fromkeys([*before.metrics, *after.metrics]):
         yield MetricChange(
             name,
@@ -323,7 +332,27 @@ def _metrics(before: Run, after: Run) -> Iterator[MetricChange]:
             after.metrics.get(name),
             before_margin=old.get(name),
             after_margin=new.get(name),
+            margin=of_changes.get(name),
         )
+
+
+def _change_margins(before: Run, after: Run) -> dict[str, float]:
+    """The margin of the change of each metric with an interval in both runs.
+
+    If the second run was compared with the model of the first one on its own rows, the
+    Evaluator's interval of that paired change. Else that of the difference of two
+    independent values: the root of the sum of squares, as two intervals may overlap
+    though the difference is significant (Schenker and Gentleman 2001).
+    """
+    production = (after.summary or {}).get("baseline") or {}
+    paired = {name: production.get(name) for name in before.metrics}
+    if paired and paired == before.metrics:
+        return margins.of(after.summary, "changes")
+    levels = [(run.summary or {}).get("intervals") or {} for run in (before, after)]
+    one, other = (each.get("confidence_level") for each in levels)
+    old, new = (margins.of(run.summary, "metrics") for run in (before, after))
+    both = old.keys() & new.keys() if one == other else ()
+    return {name: math.hypot(old[name], new[name]) for name in both}
 
 
 def _slices(

@@ -184,3 +184,16 @@ def change(name: str, before: float | None, after: float | None) -> Text:
     worse = badness(name, after) - badness(name, before)
     style = "" if worse == 0 else "red" if worse > 0 else "green"
     return Text(terminal.number(after - before, sign="+"), style=style)
+
+
+def beyond(is_beyond: bool | None, margin: float | None) -> str:
+    """Whether a change may be chance, in words; "" if that is unknown.
+
+    Args:
+      is_beyond: Whether the change is larger than its margin.
+      margin: Half the width of the change's confidence interval.
+    """
+    if is_beyond is None:
+        return ""
+    word = "beyond" if is_beyond else "within"
+    return f"{word} ± {terminal.number(margin)}"

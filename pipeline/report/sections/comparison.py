@@ -65,7 +65,23 @@ def compared(found: Comparison) -> list[Section]:
 def _metrics(changes: Sequence[MetricChange]) -> Table:
     columns = [Column("metric", "metric"), *_beside()]
     rows = [(each.name, *_values(each)) for each in changes]
+    if any(each.margin is not None for each in changes):
+        columns += [
+            Column("margin", "± of the change", True),
+            Column("chance", "this change is"),
+        ]
+        rows = [
+            (*row, each.margin, _chance(each))
+            for row, each in zip(rows, changes, strict=True)
+        ]
     return Table("Metrics of both runs", columns, rows)
+
+
+def _chance(each: MetricChange) -> Cell:
+    """Whether the change is beyond its confidence interval."""
+    if each.is_beyond is None:
+        return None
+    return State("beyond") if each.is_beyond else State("within: maybe chance")
 
 
 def _slices(changes: Sequence[MetricChange]) -> Table:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
+import pytest
 from rich.console import Console
+from scipy import stats
 
 from strategos.pipeline.comparing import view
+from strategos.pipeline.history.runs import Run
 from strategos.pipeline.made_from import compared
-from strategos.pipeline.report.sections import outcome
+from strategos.pipeline.report.sections import comparison, outcome
 from strategos.pipeline.view import results
 
 INTERVALS = {"confidence_level": 0.95, "metrics": {"auc": [0.75, 0.79]}}
@@ -56,3 +60,55 @@ def test_the_comparison_of_runs_has_them():
     change = compared.MetricChange("auc", 0.76, 0.77, after_margin=0.02)
     _, row = printed(view.metrics([change], "metrics"))
     assert row == ["auc", "0.7600", "0.7700 ± 0.0200", "+0.0100"]
+
+
+def compared_runs(before, after, level=0.95):
+    """The change of `auc` between two runs: (value, half width of its interval)."""
+    runs = []
+    for (value, half), own in ((before, 0.95), (after, level)):
+        interval = [value - half, value + half]
+        intervals = {"confidence_level": own, "metrics": {"auc": interval}}
+        run = Run("r", "p", 0.0, 1.0, "blessed", metrics={"auc": value})
+        summary = {"intervals": intervals}
+        runs.append(dataclasses.replace(run, summary=summary))
+    (change,) = compared._metrics(*runs)
+    return change
+
+
+@pytest.mark.parametrize(
+    ("after", "is_beyond"), [(0.81, True), (0.78, False), (0.70, True), (0.76, False)]
+)
+def test_a_change_is_beyond_the_margin_of_two_samples_or_not(after, is_beyond):
+    change = compared_runs((0.76, 0.03), (after, 0.02))
+    assert change.margin == pytest.approx(stats.norm.ppf(0.975) * _error(0.03, 0.02))
+    assert change.is_beyond is is_beyond
+    words = f"{'beyond' if is_beyond else 'within'} ± 0.0361"
+    assert printed(view.metrics([change], "metrics"))[1][-1] == words
+    table = comparison._metrics([change])
+    state = table.rows[0][-1]
+    assert state.text == ("beyond" if is_beyond else "within: maybe chance")
+
+
+def _error(*halves):
+    """The standard error of a difference, of the half widths of two intervals."""
+    variances = [(half / stats.norm.ppf(0.975)) ** 2 for half in halves]
+    return sum(variances) ** 0.5
+
+
+def test_a_model_compared_with_the_other_run_on_the_same_rows_has_its_margin():
+    first = Run("a", "p", 0.0, 1.0, "blessed", metrics={"auc": 0.76})
+    ours = {"auc": 0.77, "recall@0.3": 0.5}
+    second = dataclasses.replace(first, run_id="b", metrics=ours, summary=SUMMARY)
+    first = dataclasses.replace(first, metrics={"auc": 0.76, "recall@0.3": 0.5})
+    auc, recall = compared._metrics(first, second)
+    assert auc.margin == pytest.approx(0.006)
+    assert auc.is_beyond is True
+    assert recall.is_beyond is None
+
+
+def test_intervals_of_two_levels_are_not_compared():
+    change = compared_runs((0.76, 0.03), (0.9, 0.02), level=0.9)
+    assert change.margin is change.is_beyond is None
+    table = comparison._metrics([change])
+    assert [column.key for column in table.columns][-1] == "better"
+    assert len(printed(view.metrics([change], "metrics"))[0]) == 4
