@@ -25,6 +25,7 @@ from strategos.pipeline.config.types import name_after
 from strategos.pipeline.init import features, first_fit, label, sample, trees
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.workload import Workload
+from strategos.pipeline.root import trees as kept
 from strategos.pipeline.view import terminal
 
 _EXAMPLES = 3  # values of a column that are shown
@@ -173,10 +174,7 @@ def _fit(workload: Workload, baseline: bool) -> None:
     metrics, trivial = result.run.metrics, summary["trivial"]
     bound = first_fit.bound(workload.label, metrics, trivial, summary["examples"])
     if baseline:
-        print(f"training {trees.NAME} on the same rows", file=sys.stderr)
-        used = [each.column.name for each in workload.features if each.name]
-        value = trees.metric(_examples(path), workload.label, used)
-        bound = dataclasses.replace(bound, trees=value)
+        bound = dataclasses.replace(bound, trees=_trees(workload, path))
     workload.set_bound(bound)
     print(f"{workload.main_metric}: {bound.why}; bound {bound}")
     if not bound.holds:
@@ -186,11 +184,17 @@ def _fit(workload: Workload, baseline: bool) -> None:
         )
 
 
-def _examples(pipeline: str) -> str:
-    """The newest examples of a pipeline with a local root."""
+def _trees(workload: Workload, pipeline: str) -> float:
+    """Trains trees on the rows of the first fit, and records their metric."""
+    print(f"training {kept.NAME} on the same rows", file=sys.stderr)
     config = loading.load(pipeline).config
     made = Path(config.run.root, config.name, node_ids.EXAMPLE_GEN, "examples")
-    return str(max(made.iterdir(), key=lambda path: int(path.name)))
+    examples = str(max(made.iterdir(), key=lambda path: int(path.name)))
+    used = [each.column.name for each in workload.features if each.name]
+    value = trees.metric(examples, workload.label, used)
+    found = kept.Trees(workload.label.column.name, workload.main_metric, value)
+    kept.record(config.run.root, examples, found)
+    return value
 
 
 def _facts(column: Column) -> dict[str, Any]:

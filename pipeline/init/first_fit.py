@@ -6,8 +6,8 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from strategos.pipeline.init import trees
 from strategos.pipeline.init.label import Label
+from strategos.pipeline.root import trees
 
 _ERRORS = 2.0  # standard errors: about 95 % of repeated evaluations are within
 

@@ -17,8 +17,6 @@ from strategos.components.records import streams
 if TYPE_CHECKING:
     from strategos.pipeline.init.label import Label
 
-NAME = "gradient-boosted trees (scikit-learn)"
-
 _CATEGORIES = 255  # of scikit-learn's trees, at most
 _MOST_ROWS = 200_000  # to train on, and to judge
 

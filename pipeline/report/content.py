@@ -14,6 +14,7 @@ from strategos.pipeline.report.sections import (
     provenance,
     training,
 )
+from strategos.pipeline.root.trees import Trees
 from strategos.pipeline.view import terminal
 
 
@@ -27,7 +28,7 @@ def document(record: Record, compared: Comparison | None = None) -> Document:
     run = record.run
     sections = [
         outcome.verdict(run),
-        outcome.metrics(run),
+        outcome.metrics(run, _trees(record)),
         *(comparison.compared(compared) if compared else ()),
         plots.answers(record),
         outcome.slices(run),
@@ -46,3 +47,13 @@ def document(record: Record, compared: Comparison | None = None) -> Document:
         verdict=outcome.state(run.outcome),
         sections=[each for each in sections if each],
     )
+
+
+def _trees(record: Record) -> Trees | None:
+    """The metric of trees on the rows of a run; None if the model differs from theirs.
+
+    They know no weights of rows, and predict the label that they were trained for.
+    """
+    settings = record.made_from.settings if record.made_from else {}
+    same = record.trees and settings.get("label") == record.trees.label
+    return record.trees if same and not settings.get("weight") else None

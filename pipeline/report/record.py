@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.pipeline.history import lineage, runs
 from strategos.pipeline.history.lineage import Lineage, LineageStep
@@ -15,6 +16,8 @@ from strategos.pipeline.history.runs import Run
 from strategos.pipeline.history.store import Store, reads_store
 from strategos.pipeline.made_from import record as kept_record
 from strategos.pipeline.made_from.record import MadeFrom
+from strategos.pipeline.root import trees
+from strategos.pipeline.root.trees import Trees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +30,14 @@ class Record:
         a cached node has the outputs of an earlier run.
       lineage: What led to its model, or else to its last artifact; None without one.
       made_from: Its settings and stack; None if this machine has no record of them.
+      trees: The metric of trees on its rows; None if none were trained.
     """
 
     run: Run
     steps: tuple[LineageStep, ...]
     lineage: Lineage | None
     made_from: MadeFrom | None = None
+    trees: Trees | None = None
 
     def facts(self, node: str) -> dict[str, Any]:
         """Parameters of a node and properties of its outputs; {} if it did not run."""
@@ -88,4 +93,7 @@ def read(store: Store, run_id: str | None = None) -> Record:
     kept = None
     with contextlib.suppress(UserError, OSError, ValueError):
         kept = kept_record.read(str(store.root), run.run_id, run.log).made_from
-    return Record(run, steps, traced, kept)
+    read = Record(run, steps, traced, kept)
+    examples = read.folder(node_ids.EXAMPLE_GEN, "Examples")
+    beside = trees.recorded(str(store.root), str(examples)) if examples else None
+    return dataclasses.replace(read, trees=beside)

@@ -98,6 +98,9 @@ def test_a_table_of_flaws_becomes_a_blessed_model_by_two_commands(
 
     workspace.run()  # blessed
     assert workspace.states()["Trainer"] == "cached"
+    *_, report = sorted(workspace.folder.glob("runs/.strategos/runs/*/report.html"))
+    shown = re.search(r"Gradient-boosted trees.*?auc (\d\.\d+)", report.read_text())
+    assert float(shown[1]) == pytest.approx(float(beside[1]), abs=1e-3)
 
     raw, made = (_rows(workspace.folder, node) for node in ("ExampleGen", "Transform"))
     place = {number: index for index, number in enumerate(table["customer no."])}

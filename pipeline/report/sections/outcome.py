@@ -25,6 +25,8 @@ from strategos.pipeline.report.document import (
     State,
     Table,
 )
+from strategos.pipeline.root import trees
+from strategos.pipeline.root.trees import Trees
 from strategos.pipeline.view import results, terminal
 
 _BOUNDS = 200  # rows of the table
@@ -80,8 +82,13 @@ def _about(run: Run) -> Iterator[tuple[str, Cell]]:
     yield "log", run.log
 
 
-def metrics(run: Run) -> Section | None:
-    """The metrics of all rows, and the bounds; None without metrics."""
+def metrics(run: Run, beside: Trees | None = None) -> Section | None:
+    """The metrics of all rows, and the bounds; None without metrics.
+
+    Args:
+      run: The run.
+      beside: Trees on the same rows, to compare the model with.
+    """
     if run.summary is None:
         found = run.metrics or run.trainer.get("evaluation") or {}
         rows = list(found.items())
@@ -93,6 +100,10 @@ def metrics(run: Run) -> Section | None:
         several = len(answers) > 1
         what = "; ".join(_trivial(*answer, several) for answer in answers)
         blocks.append(Paragraph(f"The trivial model answers {what}, for all rows."))
+    if beside and beside.metric in run.summary["overall"]:
+        value = f"{beside.metric} {beside.value:.4g}"
+        text = f"{trees.NAME.capitalize()} on the same rows: {value}."
+        blocks.append(Paragraph(text))
     if run.summary.get("incomparable"):
         text = f"No comparison with production: {run.summary['incomparable']}"
         blocks.append(Paragraph(Raw(text, "message"), "warn"))

@@ -18,6 +18,7 @@ from strategos.pipeline import cli
 from strategos.pipeline.init import label, trees
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.sample import read
+from strategos.pipeline.root import trees as kept
 
 ROWS = {"train": 400, "validation": 60, "eval": 150}
 CITIES = np.array(["Köln", "Bonn", "Ulm"])
@@ -121,6 +122,19 @@ def test_rare_categories_and_new_ones_are_missing():
     assert np.nanmax(known) == 253 and np.isnan(known[-1])
     assert np.isnan(found[1:]).all()
     assert found[0] == known[0]
+
+
+def test_a_record_stays_with_its_examples_when_the_root_moves(tmp_path):
+    found = kept.Trees("y", "auc", 0.75)
+    (tmp_path / "old" / ".strategos").mkdir(parents=True)
+    examples = f"{tmp_path}/old/shop/ExampleGen/examples/3"
+    kept.record(str(tmp_path / "old"), examples, found)
+    (tmp_path / "old").rename(tmp_path / "new")
+    root = str(tmp_path / "new")
+    assert kept.recorded(root, f"{root}/shop/ExampleGen/examples/3") == found
+    # New data, another split: other examples.
+    assert kept.recorded(root, f"{root}/shop/ExampleGen/examples/4") is None
+    assert kept.recorded(str(tmp_path), f"{root}/shop/ExampleGen/examples/3") is None
 
 
 def test_what_cannot_be_compared_is_one_message(tmp_path, monkeypatch, capsys):
