@@ -68,7 +68,7 @@ def _words(arguments: argparse.Namespace) -> tuple[str, int]:
 
 def _decide(arguments: argparse.Namespace, verb: str, version: int) -> int:
     """Makes the version that waits for a person live, or withdraws it."""
-    from strategos.pipeline.run import approval
+    from strategos.pipeline.run.versions import approval
 
     config = pushing(arguments)
     by = arguments.by or approval.caller()
@@ -97,8 +97,8 @@ def canary(arguments: argparse.Namespace) -> int:
 
 
 def _promote(arguments: argparse.Namespace, config: Config) -> int:
-    from strategos.pipeline.run import canary as canaries
     from strategos.pipeline.run import retrain as retraining
+    from strategos.pipeline.run.versions import canary as canaries
 
     store, data = store_of(config), None
     if not arguments.unjudged:
@@ -113,7 +113,7 @@ def _promote(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _abort(arguments: argparse.Namespace, config: Config) -> int:
-    from strategos.pipeline.run import canary as canaries
+    from strategos.pipeline.run.versions import canary as canaries
 
     aborted = canaries.abort(config, store_of(config))
     print(f"canary {aborted.version} is withdrawn; its data are not tried again")
@@ -122,7 +122,7 @@ def _abort(arguments: argparse.Namespace, config: Config) -> int:
 
 def rollback(arguments: argparse.Namespace) -> int:
     """Makes an earlier version live again."""
-    from strategos.pipeline.run import rollback as rollbacks
+    from strategos.pipeline.run.versions import rollback as rollbacks
 
     config = pushing(arguments)
     store = store_of(config)

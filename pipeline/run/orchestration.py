@@ -140,7 +140,7 @@ def _settle_canary(
     if not (config.pusher and config.pusher.canary):
         return
     from strategos.pipeline.history.store import NoRunsError, Store
-    from strategos.pipeline.run import canary
+    from strategos.pipeline.run.versions import canary
 
     with contextlib.suppress(NoRunsError):
         canary.settle(config, Store(connection, root=config.run.root))

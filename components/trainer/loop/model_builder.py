@@ -37,6 +37,7 @@ from strategos.components.trainer.model.replicas import (
 )
 from strategos.components.trainer.model.tables import relations
 from strategos.components.trainer.model.user_module import UserModule
+from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
 
 
@@ -49,7 +50,8 @@ class ModelBuilder:
       choice: The strategy of the training.
       replicas: Copies of the model that train together.
       agreement: Sums values over the workers.
-      min_workers: Workers with which the training goes on after a loss; None for all.
+      operation: Of it, the workers with which the training goes on after a loss, and
+        the Evaluator's task.
 
     Attributes:
       code: The user's module.
@@ -72,14 +74,16 @@ class ModelBuilder:
         choice: Choice,
         replicas: int,
         agreement: Agreement,
-        min_workers: int | None = None,
+        operation: Operation,
     ):
         self._spec, self._cluster, self._choice = spec, cluster, choice
         self._agreement = agreement
         # A gang of any size must take the steps of the whole gang.
         whole = agreement.workers + len(cluster.lost)
         each = replicas // agreement.workers
-        self._sizes = [each * n for n in range(min_workers or whole, whole + 1)]
+        least = operation.min_workers or whole
+        self._sizes = [each * n for n in range(least, whole + 1)]
+        self._judged_as = operation.judged_as
         self.code = UserModule(spec, choice.name)
         self.sums_rows = False
         events.emit("progress", message="reading examples")
@@ -135,6 +139,7 @@ class ModelBuilder:
         if self.context.replicas > 1:
             local_values.report_means(model)
         self.code.check(model, outputs, self.examples, self.evaluated)
+        self.code.check_judged(model, outputs, self._judged_as)
         partitioned_variables.leave_out_vocabularies(model)
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)

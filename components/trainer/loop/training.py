@@ -95,7 +95,7 @@ class Training:
         replicas, size = distribution.num_replicas_in_sync, spec.batch_size
         batch_checks.check_replicas(size, replicas)
         self._builder = builder = ModelBuilder(
-            spec, cluster, choice, replicas, self._agreement, operation.min_workers
+            spec, cluster, choice, replicas, self._agreement, operation
         )
         self._code, self._evaluated = builder.code, builder.evaluated
         self._way: Synchronous | Asynchronous = (

@@ -20,6 +20,7 @@ from strategos.components.trainer.data import dataset, file_shards
 from strategos.components.trainer.gang import contact, preemption
 from strategos.components.trainer.model import varying
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.labels import judged_output
 from strategos.components.trainer.model.model_checks import ModelChecker
 from strategos.components.trainer.model.replicas import keras3_limits, losses
 from strategos.components.trainer.spec import Settings, WorkerSpec
@@ -272,6 +273,10 @@ class UserModule:
             rows = tf.nest.flatten(outputs)[0].shape[0]
             first = tf.nest.map_structure(lambda each: each[:rows], labels)
             losses.check_weighted(model, outputs, first, self._where)
+
+    def check_judged(self, model: tf.keras.Model, outputs: Any, task: str) -> None:
+        """Rejects a model that the Evaluator could not judge: `judged_output.check`."""
+        judged_output.check(model, outputs, task, self._where)
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an exception into a UserError with the user's file and line.

@@ -36,6 +36,8 @@ from strategos.components.transformed.graph import TransformGraph, raw_schema_fi
 from strategos.components.user_code import modules
 from strategos.components.wording import listed, quoted
 
+_FEW = 4  # rows from each end of a split: what a batch has beside them must not matter
+
 
 def train(
     spec: WorkerSpec, operation: Operation, cluster: ClusterSpec, weights: str
@@ -117,8 +119,12 @@ def evaluate_and_export(
     else:
         with verification.saved_answers(folder, spec.transform_graph) as saved:
             metrics = evaluate()
-        answered = answers.of(model, evaluation.ends(sample.ROWS)), saved.result()
-        verification.check_answers(*answered, trained, answers.tolerance(model))
+        rebuilt, few = (
+            answers.of(model, evaluation.ends(rows)) for rows in (sample.ROWS, _FEW)
+        )
+        allowed = answers.tolerance(model)
+        verification.check_answers(rebuilt, saved.result(), trained, allowed)
+        verification.warn_of_neighbours(rebuilt, few, allowed)
     verification.check_metrics(model, facts, metrics, evaluate, evaluation.rows)
     return metrics
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.exported import SERVE
 from strategos.components.trainer.compat import compiled, keras3
@@ -83,6 +85,34 @@ def check_answers(
                 f"last rows of the evaluation split: {differing}",
                 remedy=remedy,
             )
+
+
+def warn_of_neighbours(
+    rebuilt: answers.Answers, few: answers.Answers, allowed: float
+) -> None:
+    """Warns if the answer to a row depends on the other rows of its batch.
+
+    Args:
+      rebuilt: Answers on the first and last rows of the evaluation split.
+      few: Answers on fewer of these rows, also from both ends.
+      allowed: Tolerance, see `answers.tolerance`.
+    """
+    same: answers.Answers = {}
+    for name, answered in few.items():
+        half = len(answered) // 2
+        same[name] = np.concatenate([rebuilt[name][:half], rebuilt[name][-half:]])
+    # Sequences that are padded to the longest of a batch have other shapes.
+    comparable = [name for name in few if few[name].shape == same[name].shape]
+    one, other = ({name: x[name] for name in comparable} for x in (few, same))
+    if differing := answers.difference(one, other, allowed):
+        events.emit(
+            "warning",
+            message=f"the answer to a row depends on the other rows of its batch: "
+            f"{differing}, if {len(next(iter(few.values())))} rows are asked for in "
+            "place of all. So metrics depend on the batches, and a model server may "
+            "answer otherwise. Look for operations over the first axis (`axis=0`), "
+            "normalization with `training=True`, and padding that no mask hides.",
+        )
 
 
 def check_metrics(

@@ -14,7 +14,7 @@ from strategos.components.errors import BadInputError, UserError
 from strategos.pipeline import cli
 from strategos.pipeline.history import attempts, lineage, models
 from strategos.pipeline.plan import production
-from strategos.pipeline.run import pushes, rollback
+from strategos.pipeline.run.versions import pushes, rollback
 from strategos.pipeline.view import lineage as lineage_view
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.exported import SERVING_DIR
 from strategos.components.trainer.launchers import local
@@ -177,6 +178,47 @@ def test_correct_models_are_published(spec_of_model, train, case):
     facts = local.launch(spec, Operation()) if case in REHEARSED else train(spec)
     assert _is_published(spec)
     assert facts["weights_epoch"] == 2
+
+
+_NEIGHBOURS = {
+    "centered": "x = keras.layers.Lambda(lambda t: t - tf.reduce_mean(t, 0))(x)",
+    "wrong_axis": "x = keras.layers.Softmax(axis=0)(x / 1000)",
+    "normalized_in_training": "x = keras.layers.BatchNormalization()(x, training=True)",
+}
+
+
+@pytest.mark.parametrize("case", [*_NEIGHBOURS, "batch_normalization"])
+def test_an_answer_that_depends_on_other_rows_of_the_batch_is_warned_about(
+    spec_of_model, train, case, tmp_path
+):
+    body = _NEIGHBOURS.get(case, "x = keras.layers.BatchNormalization()(x)")
+    spec = spec_of_model(f"neighbours_{case}", body)
+    events.open_sink(str(tmp_path / "events"))
+    try:
+        train(spec)
+    finally:
+        events.open_sink(None)
+    lines = map(json.loads, (tmp_path / "events").read_text().splitlines())
+    warned = [x["message"] for x in lines if "depends on the other" in str(x)]
+    assert len(warned) == (case in _NEIGHBOURS)
+    assert all("if 8 rows are asked for" in message for message in warned)
+
+
+def test_outputs_as_long_as_the_longest_sequence_of_a_batch_are_not_compared(
+    monkeypatch,
+):
+    warned = []
+    monkeypatch.setattr(verification.events, "emit", lambda *_, **x: warned.append(x))
+    rebuilt = {"tags": np.ones((64, 9, 3)), "score": np.arange(64.0)[:, None]}
+    few = {
+        "tags": np.zeros((8, 5, 3)),
+        "score": rebuilt["score"][[*range(4), *range(60, 64)]],
+    }
+    verification.warn_of_neighbours(rebuilt, few, 1e-3)
+    assert not warned
+    verification.warn_of_neighbours(rebuilt, few | {"score": few["score"] + 1}, 1e-3)
+    (event,) = warned
+    assert "`score` differs in 8 of 8 rows" in event["message"]
 
 
 def test_the_epoch_that_the_weights_are_from_is_recorded(spec_of_model, train):

@@ -33,7 +33,7 @@ from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import compared_spans
 from strategos.pipeline.root import RUN_CONTEXT
 from strategos.pipeline.root.state import state_folder
-from strategos.pipeline.run import pushes
+from strategos.pipeline.run.versions import pushes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

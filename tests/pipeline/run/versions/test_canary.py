@@ -11,7 +11,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components.errors import BadInputError, UserError
 from strategos.pipeline.history import attempts, lineage, models
 from strategos.pipeline.plan import production
-from strategos.pipeline.run import canary, rollback
+from strategos.pipeline.run.versions import canary, rollback
 
 
 @pytest.fixture

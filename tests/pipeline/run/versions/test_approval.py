@@ -11,7 +11,7 @@ import pytest
 from strategos.components.errors import BadInputError
 from strategos.pipeline.config.operating import Pusher
 from strategos.pipeline.history import models
-from strategos.pipeline.run import approval, canary
+from strategos.pipeline.run.versions import approval, canary
 from strategos.pipeline.view import models as view
 
 BY = "ada@build-3"

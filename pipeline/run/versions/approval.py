@@ -15,7 +15,7 @@ from strategos.components.errors import BadInputError, required
 from strategos.components.push_targets import targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.history import models
-from strategos.pipeline.run import canary
+from strategos.pipeline.run.versions import canary
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config

@@ -8,7 +8,7 @@ from strategos.components.errors import BadInputError, required
 from strategos.components.push_targets import endpoint, targets
 from strategos.components.pusher import PUSHED_BY
 from strategos.pipeline.history import models
-from strategos.pipeline.run import canary, pushes
+from strategos.pipeline.run.versions import canary, pushes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Pushed versions that become live without a run: canary, approval, rollback."""
