@@ -43,6 +43,7 @@ _URLS = Map(
         Rule("/runs/<run_id>", endpoint="run", methods=["GET"]),
         Rule("/runs/<run_id>/now", endpoint="now", methods=["GET"]),
         Rule("/runs/<run_id>/report.html", endpoint="report", methods=["GET"]),
+        Rule("/compare", endpoint="compare", methods=["GET"]),
         Rule("/lineage", endpoint="lineage", methods=["GET"]),
         Rule("/models", endpoint="models", methods=["GET"]),
         Rule("/leaderboard", endpoint="leaderboard", methods=["GET"]),
@@ -52,7 +53,7 @@ _URLS = Map(
     ],
     strict_slashes=False,
 )
-_OF_ONE = ("run", "now", "report", "lineage")  # which may not exist
+_OF_ONE = ("run", "now", "report", "compare", "lineage")  # which may not exist
 _Start: TypeAlias = Callable[..., Any]
 
 
@@ -153,6 +154,10 @@ class App:
         response = Response(writing.html(read), mimetype="text/html")
         guard.protect(response.headers, _OWN_POLICY)
         return response
+
+    def _compare(self, store: Store | None, request: Request) -> Response:
+        ids = (request.args.get(name, "") for name in ("before", "after"))
+        return _page(details.compared(self._source, _known(store), *ids))
 
     def _lineage(self, store: Store | None, request: Request) -> Response:
         model = request.args.get("model", "")

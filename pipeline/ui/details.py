@@ -8,9 +8,11 @@ import functools
 from strategos.pipeline.history import lineage as lineages
 from strategos.pipeline.history import runs as past_runs
 from strategos.pipeline.history.store import Store
+from strategos.pipeline.made_from import compared as comparing
 from strategos.pipeline.report import content, record, writing
 from strategos.pipeline.report.document import (
     Block,
+    Cell,
     Document,
     Facts,
     Link,
@@ -18,7 +20,7 @@ from strategos.pipeline.report.document import (
     State,
 )
 from strategos.pipeline.report.record import Record
-from strategos.pipeline.report.sections import outcome, provenance
+from strategos.pipeline.report.sections import comparison, outcome, provenance
 from strategos.pipeline.ui import pages
 from strategos.pipeline.ui.live import Following
 from strategos.pipeline.ui.pages import Page
@@ -40,9 +42,15 @@ def run(source: Source, store: Store, run_id: str) -> Page:
     read = record.read(store, source.index.find(run_id))
     about = content.document(read)
     address = pages.run_address(read.run.run_id)
-    file = Facts([("as one file", Link("report.html", f"{address}/report.html"))])
+    links: list[tuple[str, Cell]] = [
+        ("as one file", Link("report.html", f"{address}/report.html"))
+    ]
+    if (before := _before(source, read.run)) and read.run.outcome != "running":
+        query = {"before": before, "after": read.run.run_id}
+        link = Link(f"run {before}", pages.address("/compare", query))
+        links.append(("compare with", link))
     first, *rest = about.sections
-    sections = [dataclasses.replace(first, blocks=[*first.blocks, file]), *rest]
+    sections = [dataclasses.replace(first, blocks=[*first.blocks, Facts(links)]), *rest]
     live = ""
     if read.run.outcome == "running":
         state = following(source.root, read.run.run_id).section()
@@ -51,6 +59,42 @@ def run(source: Source, store: Store, run_id: str) -> Page:
             sections, live = [state, *sections], f"{address}/now"
     about = dataclasses.replace(about, sections=sections)
     return Page(about, "/runs", live=live)
+
+
+def compared(source: Source, store: Store, before: str, after: str) -> Page:
+    """What changed between two runs, and what it did.
+
+    Args:
+      source: The history.
+      store: Its open ML Metadata.
+      before: The id of the first run.
+      after: The id of the second run.
+
+    Raises:
+      UserError: No such run exists, or the runs cannot be compared.
+    """
+    ids = map(source.index.find, (before, after))
+    first, second = (past_runs.run(store, run_id) for run_id in ids)
+    found = comparing.compare(first, second, source.root)
+    runs: list[tuple[str, Cell]] = [
+        (name, pages.run_link(each.run_id))
+        for name, each in (("other run", first), ("this run", second))
+    ]
+    sections = comparison.compared(found)
+    top = Section("runs", "Runs", [Facts(runs)])
+    return pages.simple(
+        "/runs", "Two runs compared", f"Pipeline {second.pipeline}", top, *sections
+    )
+
+
+def _before(source: Source, run: past_runs.Run) -> str:
+    """The id of the last run of a pipeline that ended before a run; "" if none did."""
+    earlier = (
+        each.run_id
+        for each in source.index.runs(run.pipeline)
+        if each.started < run.started and each.outcome != "running"
+    )
+    return next(earlier, "")
 
 
 def now(source: Source, store: Store, run_id: str) -> Section | None:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import threading
 import time
+from urllib.parse import parse_qsl, urlsplit
 
 import ml_metadata
 import pytest
@@ -147,6 +148,21 @@ def test_a_run_has_the_sections_of_its_report(site, past_runs):
         assert page.links.count(f"/runs/{run_id}/report.html") == 1
     file = site.get(f"/runs/{run_id}/report.html")
     assert file.status_code == 200 and b"vega" in file.data
+
+
+def test_two_runs_compared_are_those_of_runs_compare(site, printed, past_runs):
+    newest, before = (each["run_id"] for each in printed("runs")[:2])
+    (link,) = (x for x in site.read(f"/runs/{newest}").links if "/compare?" in x)
+    query = dict(parse_qsl(urlsplit(link).query))
+    assert query == {"before": before, "after": newest}
+    page, found = site.read(link), printed("runs", "compare", before, newest)
+    assert {f"/runs/{before}", f"/runs/{newest}"} <= {*page.links}
+    assert page.sections == ["runs", "compared", "changed"]
+    assert all(each["name"] in page.text for each in found["settings"])
+    (times,) = (each for each in page.tables if each[0][0] == "node")
+    assert [row[0] for row in times[1:]] == [each["name"] for each in found["nodes"]]
+    assert site.get("/compare?before=none&after=none").status_code == 404
+    assert site.get(f"/compare?before={newest}&after={newest}").status_code == 404
 
 
 def test_lineage_is_that_of_strategos_lineage(site, printed, past_runs):
