@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["good", "bad", "warn", "plain"]
@@ -99,6 +100,8 @@ class Chart:
       table: The data.
       caption: One sentence on how to read the chart.
       unfolded: Whether the table is shown without being unfolded.
+      of_few_rows: Whether it may show values of single rows of the data, so that a
+        redacted report leaves it out.
     """
 
     id: str
@@ -106,6 +109,7 @@ class Chart:
     table: Table
     caption: str
     unfolded: bool = False
+    of_few_rows: bool = False
 
     @property
     def title(self) -> str:
@@ -191,12 +195,17 @@ def redacted(document: Document) -> Document:
     """The document without values from the data: each becomes its name and a number.
 
     Equal values get equal numbers, so that a row of one table can be found in another.
-    Raw numbers become None.
+    Raw numbers become None, and charts of few rows are left out.
 
     Args:
       document: The document.
     """
-    return _replaced(document, _Names())
+    sections = [
+        dataclasses.replace(each, blocks=list(filterfalse(_shows_rows, each.blocks)))
+        for each in document.sections
+    ]
+    shown = [each for each in sections if each.blocks]
+    return _replaced(dataclasses.replace(document, sections=shown), _Names())
 
 
 def cells(document: Document) -> Iterator[Cell]:
@@ -209,6 +218,10 @@ def cells(document: Document) -> Iterator[Cell]:
 
     _replaced(document, see)
     return iter(seen)
+
+
+def _shows_rows(block: Block) -> bool:
+    return isinstance(block, Chart) and block.of_few_rows
 
 
 class _Names:

@@ -90,9 +90,9 @@ def points(errors: Errors) -> dict[str, Any]:
       `groups` (groups of rows by prediction: `predicted`, the mean prediction;
       `observed`, the mean label; `error` and `deviation`, mean and standard deviation
       of the errors; `rows`, the sum of their weights), `quantiles` of the error, as
-      [share, error], exact to `resolution`, and `squares`: `width` of a square,
-      `squares` (lower borders of prediction and label, and rows), and `outside`, the
-      rows beyond the outermost squares.
+      [share, error, rows in its cell], exact to `resolution`, and `squares`: `width`
+      of a square, `squares` (lower borders of prediction and label, and rows), and
+      `outside`, the rows beyond the outermost squares.
     """
     return {
         "groups": _groups(errors.predicted),
@@ -123,15 +123,15 @@ def _groups(found: Cells) -> list[dict[str, float]]:
 
 
 def _quantiles(found: Cells) -> list[list[float]]:
-    """The mean errors of the cells in which the quantiles are."""
+    """The mean errors of the cells in which the quantiles are, and their rows."""
     if not found.sums.size:
         return []
     weight, error = found.sums[:, np.argsort(found.corners[:, 0])]
     up_to = np.cumsum(weight)
     wanted = np.array(SHARES) * up_to[-1]
     place = np.searchsorted(up_to, wanted).clip(0, len(up_to) - 1)
-    pairs = zip(SHARES, (error[place] / weight[place]).tolist(), strict=True)
-    return [list(pair) for pair in pairs]
+    columns = SHARES, (error[place] / weight[place]).tolist(), weight[place].tolist()
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _squares(found: Cells) -> dict[str, Any]:

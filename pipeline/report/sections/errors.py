@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from strategos.pipeline.report import charts
-from strategos.pipeline.report.document import Block, Cell, Chart, Column, Table
+from strategos.pipeline.report.document import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Raw,
+    Table,
+)
 
 NAMES = {"candidate": "model", "baseline": "in production"}
 _PREDICTION = "mean prediction"
+_FEW = 10
+"""With fewer rows, a mean may tell the value of a single row."""
 
 
 def blocks(models: Mapping[str, Any]) -> list[Block]:
@@ -26,12 +35,18 @@ def blocks(models: Mapping[str, Any]) -> list[Block]:
 
 
 def _quantiles(shown: list[tuple[str, Any]]) -> Table:
-    shares = [share for share, _ in shown[0][1]["quantiles"]]
+    shares = [share for share, *_ in shown[0][1]["quantiles"]]
     columns = [Column("of", "of")]
     columns += [Column(f"q{x:g}", f"{100 * x:g} %", True) for x in shares]
-    rows = [[name, *(x for _, x in own["quantiles"])] for name, own in shown]
+    rows = [[name, *map(_quantile, own["quantiles"])] for name, own in shown]
     title = "Quantiles of the error (prediction minus label)"
     return Table(title, columns, rows)
+
+
+def _quantile(point: Sequence[float]) -> Cell:
+    """An error; earlier versions recorded without its number of rows."""
+    _, error, *rows = point
+    return error if rows and rows[0] >= _FEW else Raw(error)
 
 
 def _labels(shown: list[tuple[str, Any]]) -> Chart:
@@ -53,6 +68,7 @@ def _labels(shown: list[tuple[str, Any]]) -> Chart:
         *("labels", spec, table),
         "Groups of about equally many rows by prediction; on the dashed line, "
         "predictions are right on average.",
+        of_few_rows=_few(shown),
     )
 
 
@@ -75,12 +91,17 @@ def _errors(shown: list[tuple[str, Any]]) -> Chart:
         *("errors", spec, Table("Errors by prediction", columns, rows)),
         "Prediction minus label: the mean of each group, and one standard deviation "
         "around the mean.",
+        of_few_rows=_few(shown),
     )
 
 
 def _groups(shown: list[tuple[str, Any]]) -> Iterator[tuple[str, Mapping[str, float]]]:
     for name, own in shown:
         yield from ((name, group) for group in own["groups"])
+
+
+def _few(shown: list[tuple[str, Any]]) -> bool:
+    return any(group["rows"] < _FEW for _, group in _groups(shown))
 
 
 def _squares(name: str, own: Mapping[str, Any]) -> Chart:
@@ -110,6 +131,7 @@ def _squares(name: str, own: Mapping[str, Any]) -> Chart:
         Table(title, columns, rows),
         f"The stronger a square, the more rows; on the dashed line both are equal. "
         f"{share:.2g} % of the rows are far out and not drawn.",
+        of_few_rows=True,
     )
 
 

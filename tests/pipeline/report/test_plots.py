@@ -127,6 +127,24 @@ def test_a_regression_stands_beside_the_one_in_production(section):
     assert len(ids) == len(set(ids)) == 4
 
 
+def test_a_redacted_regression_shows_no_label_of_a_single_row(section):
+    def shown(label, predicted):
+        found = section(
+            "regression", candidate=counts.of("regression", label, predicted[:, None])
+        )
+        whole = document.Document("t", "s", document.State("blessed"), [found])
+        (redacted,) = document.redacted(whole).sections
+        return tables(redacted)
+
+    label = np.arange(100.0) + 0.125
+    (few,) = shown(label, label + np.arange(100)).values()
+    assert few == [{"of": "model", **dict.fromkeys([*few[0]][1:], None)}]
+    many = shown(np.repeat(label, 10), np.repeat(label + np.arange(100) // 50, 10))
+    quantiles, labels, _ = many.values()
+    assert list(quantiles[0].values())[1:] == [0, 0, 0, 0, 1, 1, 1]
+    assert min(row["rows"] for row in labels) >= 10
+
+
 def test_each_head_has_its_own_charts(section):
     ours = {"candidate": counts.of("binary", LABEL, SCORE)}
     theirs = {"candidate": counts.of("binary", 1 - LABEL, SCORE)}
