@@ -96,7 +96,8 @@ def _allow_metrics(properties: dict[str, Any]) -> None:
 def _sections() -> Iterator[tuple[str, str]]:
     """Yields the name of each section, and the first line of its docstring."""
     for name in introspect.fields(Config):
-        if section := introspect.model_at(Config, (name,)):
+        section = introspect.model_at(Config, (name,))
+        if section:
             yield name, section.__doc__.splitlines()[0]
 
 

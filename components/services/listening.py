@@ -28,7 +28,7 @@ def on(host: str, port: int) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
         made.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         made.close()
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
         why = "another program listens there" if taken else str(error)

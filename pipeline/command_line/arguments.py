@@ -85,6 +85,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """The type of ports, 0 for any free one."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
+    return int(text)
+
+
 def names(text: str) -> list[str]:
     """The type of lists of distinct names, such as `id,date`."""
     found = [each.strip() for each in text.split(",")]

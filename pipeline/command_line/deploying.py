@@ -8,6 +8,7 @@ from strategos.pipeline.command_line.arguments import (
     age,
     count,
     names,
+    port,
 )
 
 
@@ -101,10 +102,13 @@ def add(commands: Commands, parents: Parents) -> None:
         "pipeline's `pusher.to`",
     )
     serve.add_argument(
-        "--port", type=int, default=8501, help="of REST; 0 for any free (default: 8501)"
+        "--port",
+        type=port,
+        default=8501,
+        help="of REST; 0 for any free one (default: 8501)",
     )
     serve.add_argument(
-        "--grpc-port", type=int, default=8500, help="of gRPC (default: 8500)"
+        "--grpc-port", type=port, default=8500, help="of gRPC (default: 8500)"
     )
     serve.add_argument(
         "--host",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from strategos.pipeline.command_line import arguments
-from strategos.pipeline.command_line.arguments import READ, Commands, count
+from strategos.pipeline.command_line.arguments import READ, Commands, count, port
 from strategos.pipeline.config import MAIN_FILE
 
 
@@ -70,7 +70,7 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     ui.add_argument("pipeline", **READ)
     ui.add_argument(
-        "--port", type=int, default=8420, help="0 for any free port (default: 8420)"
+        "--port", type=port, default=8420, help="0 for any free port (default: 8420)"
     )
     ui.add_argument(
         "--host",
@@ -137,7 +137,7 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
     tensorboard.add_argument("--run", metavar="RUN", help="only the logs of this run")
     tensorboard.add_argument(
         "--port",
-        type=int,
+        type=port,
         help="0 for any free port (default: 6006, or the next free one)",
     )
     doctor = commands.add_parser(

@@ -57,6 +57,17 @@ def test_version_names_the_stack_and_imports_nothing_heavy(warm_tfx):
     assert done.stdout == f"strategos {ours} ({stack})\n"
 
 
+@pytest.mark.parametrize(
+    "option", ["ui --port", "serve --port", "serve --grpc-port", "tensorboard --port"]
+)
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_number_that_is_no_port_is_rejected(capsys, option, port):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(f"{option}={port}".split())
+    assert ended.value.code == 2
+    assert f"{port!r} is not a port, 0 to 65535" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("limit", ["-3", "0", "many"])
 def test_a_limit_that_is_no_count_is_rejected(capsys, limit):
     with pytest.raises(SystemExit) as ended:

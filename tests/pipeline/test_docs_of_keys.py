@@ -23,7 +23,7 @@ evaluator: {task: binary, metrics: [auc]}
 pusher: {to: serving}
 """
 # What is wrong only without another setting.
-_BESIDE = "has no effect (under|without)|is for `by: time`|sets neither"
+_BESIDE = "has no effect (under|without)|is for `by: time`|sets neither|needs a folder"
 KEYS = {".".join(key.path): key for key in introspect.keys(Config)}
 
 

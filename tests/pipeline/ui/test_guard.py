@@ -109,7 +109,6 @@ def _get(client, path):
         (("--host", "0.0.0.0"), ("--host", "STRATEGOS_UI_TOKEN", "a new one: ")),
         (("--token", "short"), ("--token", "5 characters", "at least 16")),
         (("--root", "grpc://localhost:1"), ("--root", "Kubeflow")),
-        (("--port", "70000"), ("--port", "70000", "--port 0")),
         (("--host", "192.0.2.1", "--token", TOKEN), ("192.0.2.1", "--port 0")),
     ],
 )
