@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
+import json
 import math
 import re
 from collections import Counter
@@ -27,6 +28,7 @@ from strategos.pipeline.root import RUN_CONTEXT, recent
 _OPEN = 100  # newest unfinished records that are read again at each page
 _CLOCK_SECONDS = 1.0  # between the clocks of a run and of ML Metadata
 _TRIED = 5  # runs that may have made an evaluation, by their times
+_SEARCHED = ("reason", "cause", "failed_node", "config")  # of a run
 _PLACE = re.compile(rf"/([^/]+)/{node_ids.EVALUATOR}/evaluation/[^/]+/?$")
 
 
@@ -40,6 +42,7 @@ class Entry:
       pipeline: The pipeline's name; "" if unknown.
       started: Unix seconds.
       outcome: As of `runs.Run`.
+      text: What a search looks into, in lower case: id, pipeline, reason and error.
     """
 
     context: int
@@ -47,6 +50,7 @@ class Entry:
     pipeline: str
     started: float
     outcome: str
+    text: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,17 +95,23 @@ class Index:
             self._update_runs(store)
             self._update_evaluations(store)
 
-    def runs(self, pipeline: str | None = None, outcome: str = "") -> list[Entry]:
+    def runs(
+        self, pipeline: str | None = None, outcome: str = "", search: str = ""
+    ) -> list[Entry]:
         """Runs, the newest first.
 
         Args:
           pipeline: Only those of this pipeline; None for all.
           outcome: Only those with this outcome; "" for all.
+          search: Only those with all of these words in their text.
         """
+        words = search.lower().split()
         return [
             each
             for each in reversed(self._oldest_first)
-            if pipeline in (None, each.pipeline) and outcome in ("", each.outcome)
+            if pipeline in (None, each.pipeline)
+            and outcome in ("", each.outcome)
+            and all(word in each.text for word in words)
         ]
 
     def find(self, run_id: str) -> str:
@@ -117,13 +127,14 @@ class Index:
             raise UserError(f"run {run_id}: no such run on this root")
         return run_id
 
-    def outcomes(self, pipeline: str | None = None) -> dict[str, int]:
+    def outcomes(self, pipeline: str | None = None, search: str = "") -> dict[str, int]:
         """Number of runs by outcome, the most frequent first.
 
         Args:
           pipeline: As for `runs`.
+          search: As for `runs`.
         """
-        counts = Counter(each.outcome for each in self.runs(pipeline))
+        counts = Counter(each.outcome for each in self.runs(pipeline, search=search))
         return dict(counts.most_common())
 
     def evaluations(self, pipeline: str | None = None) -> list[Evaluation]:
@@ -174,9 +185,13 @@ class Index:
 
     def _entry(self, context: mlmd.Context, pipeline: str) -> Entry:
         is_running = context.name in self._running
-        outcome = context.custom_properties["outcome"].string_value
-        outcome = outcome or ("running" if is_running else "interrupted")
-        return Entry(context.id, context.name, pipeline, started(context), outcome)
+        facts = properties(context)
+        outcome = facts.get("outcome") or ("running" if is_running else "interrupted")
+        error = json.loads(facts["error"]) if facts.get("error") else {}
+        texts = [context.name, pipeline, error.get("message", "")]
+        text = " ".join([*texts, *(facts.get(x, "") for x in _SEARCHED)]).lower()
+        begun = started(context)
+        return Entry(context.id, context.name, pipeline, begun, outcome, text)
 
     def _update_evaluations(self, store: Store) -> None:
         before, last = self._last_artifact, recent.last_id(store.mlmd.get_artifacts)

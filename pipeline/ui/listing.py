@@ -23,7 +23,7 @@ from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.report.sections import runs as several_runs
 from strategos.pipeline.ui import pages
 from strategos.pipeline.ui.index import Evaluation, ranked
-from strategos.pipeline.ui.pages import Choice, Page
+from strategos.pipeline.ui.pages import Choice, Page, Search
 from strategos.pipeline.ui.source import Source
 from strategos.pipeline.view import terminal
 
@@ -36,16 +36,16 @@ def runs(source: Source, store: Store, query: Mapping[str, str]) -> Page:
     Args:
       source: The history.
       store: Its open ML Metadata.
-      query: `outcome` to filter, and `page`, a number from 1.
+      query: `outcome` and `search` to filter, and `page`, a number from 1.
     """
-    outcomes = source.index.outcomes(source.pipeline)
-    wanted = query.get("outcome", "")
-    entries = source.index.runs(source.pipeline, wanted)
+    wanted, search = query.get("outcome", ""), query.get("search", "").strip()
+    outcomes = source.index.outcomes(source.pipeline, search)
+    entries = source.index.runs(source.pipeline, wanted, search)
     number, last = _page(query, len(entries))
     chosen = entries[(number - 1) * _ROWS : number * _ROWS]
     listed = past_runs.by_id(store, [each.context for each in chosen])
     choices = [
-        Choice(f"{text or 'all'} ({n:,})", _runs(text), text == wanted)
+        Choice(f"{text or 'all'} ({n:,})", _runs(text, search), text == wanted)
         for text, n in {"": sum(outcomes.values()), **outcomes}.items()
     ]
     shown = f"page {number:,} of {last:,}" if last > 1 else source.root
@@ -56,7 +56,10 @@ def runs(source: Source, store: Store, query: Mapping[str, str]) -> Page:
         f"{counted(len(entries), 'run')}, {shown}",
         Section("runs", "Newest first", blocks),
         choices=choices if len(outcomes) > 1 or wanted else (),
-        turns=pages.turns("/runs", {"outcome": wanted, "page": number}, last),
+        turns=pages.turns(
+            "/runs", {"outcome": wanted, "search": search, "page": number}, last
+        ),
+        search=Search(search, "Search in ids, reasons and errors", {"outcome": wanted}),
     )
 
 
@@ -181,5 +184,5 @@ def _page(query: Mapping[str, str], rows: int) -> tuple[int, int]:
     return min(max(1, asked), last), last
 
 
-def _runs(outcome: str) -> str:
-    return pages.address("/runs", {"outcome": outcome})
+def _runs(outcome: str, search: str) -> str:
+    return pages.address("/runs", {"outcome": outcome, "search": search})

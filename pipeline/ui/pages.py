@@ -34,6 +34,21 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
+class Search:
+    """A field that filters the rows of a page by words.
+
+    Attributes:
+      words: What the page is filtered by; "" for nothing.
+      label: What the field searches in.
+      kept: The rest of the page's query.
+    """
+
+    words: str
+    label: str
+    kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class Page:
     """A page.
 
@@ -43,6 +58,7 @@ class Page:
       choices: Links above the content.
       turns: Links to neighbouring pages, below the content.
       live: The address of the state of a run in progress; "" for others.
+      search: The field above the content; None without one.
     """
 
     document: Document
@@ -50,6 +66,7 @@ class Page:
     choices: Sequence[Choice] = ()
     turns: Sequence[Choice] = ()
     live: str = ""
+    search: Search | None = None
 
 
 def simple(
@@ -59,6 +76,7 @@ def simple(
     *sections: Section,
     choices: Sequence[Choice] = (),
     turns: Sequence[Choice] = (),
+    search: Search | None = None,
 ) -> Page:
     """A page without a verdict.
 
@@ -69,9 +87,10 @@ def simple(
       *sections: Its content.
       choices: As of `Page`.
       turns: As of `Page`.
+      search: As of `Page`.
     """
     about = Document(title, subtitle, State(""), sections)
-    return Page(about, here, choices, turns)
+    return Page(about, here, choices, turns, search=search)
 
 
 def nothing_yet(here: str, title: str, root: str) -> Page:

@@ -140,6 +140,26 @@ def test_a_filter_leaves_the_runs_of_one_outcome(site, past_runs):
     assert "blessed (2)" in shown.text and "all (5)" in shown.text
 
 
+def test_a_search_leaves_the_runs_with_all_of_its_words(tmp_path):
+    site = made_of(tmp_path, 2, outcome="blessed", reason="retrain: 2 new spans")
+    assert [x["run"] for x in site.read("/runs?search=SPANS+run-1").records()] == [
+        "run-1"
+    ]
+    found = site.read("/runs?search=spans&outcome=blessed")
+    assert len(found.records()) == 2 and "blessed (2)" in found.text
+    assert any("search=spans" in href for href in found.links)  # by outcome
+    nothing = site.read("/runs?search=spans+elsewhere&outcome=blessed")
+    assert "No such run" in nothing.text and "0 runs" in nothing.text
+
+
+def test_a_failed_run_is_found_by_its_cause_and_its_words_are_text(tmp_path):
+    site = made_of(tmp_path, 1, outcome="failed", failed_node="Trainer", cause=HOSTILE)
+    assert len(site.read("/runs?search=trainer").records()) == 1
+    answer = site.get("/runs", query_string={"search": f'"{HOSTILE}'})
+    page = Reader(answer.get_data(as_text=True))
+    assert b"<script>alert" not in answer.data and "b" not in page.tags
+
+
 def test_a_run_has_the_sections_of_its_report(site, past_runs):
     for run_id in past_runs.ids.values():
         page = site.read(f"/runs/{run_id}")
