@@ -129,9 +129,17 @@ def layer_of_tf_keras(model: Any) -> Any:
 
     Keras 3 calls such a layer, but does not train its weights.
     """
-    roots = [model, *contained(model)]
-    parts = (x for root in roots for x in tf.train.TrackableView(root).descendants())
+    parts = tracked(model)
     return next((x for x in parts if isinstance(x, tf_keras.layers.Layer)), None)
+
+
+def tracked(model: Any) -> Iterator[Any]:
+    """All objects that TensorFlow finds in a model of either Keras, by attributes.
+
+    Those in a Keras 3 model's lists and dicts, too.
+    """
+    for root in (model, *contained(model)):
+        yield from tf.train.TrackableView(root).descendants()
 
 
 def layer_called(error: BaseException) -> Any:

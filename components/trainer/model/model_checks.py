@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import compiled, keras3, tracing
@@ -187,19 +188,29 @@ class ModelChecker:
         """Rejects trainable variables that no step of `fit` would train.
 
         Both packages of Keras train the weights of layers alone: neither a variable
-        that a function of the user's creates, nor a layer of the other package.
+        that a function of the user's creates, nor a layer of the other package. What an
+        attribute holds may be meant to stay, e.g. a SavedModel: that is a warning.
         """
         if keras3.is_overridden(model, "train_step"):
             return
         variables = map(keras3.of_tensorflow, compiled.variables(model))
         own = {handle for x in variables for handle in _handles(x)}
-        if strange := [x.name for x in used if own.isdisjoint(_handles(x))]:
-            raise self._refusal(
-                f"computes with the variable `{strange[0]}`, which is not a "
-                "weight of the model, so it would never train. Create it by a layer's "
-                "`add_weight`, and make all layers with the model's package of Keras; "
-                "or, if it is to stay as it is, with `trainable=False`."
-            )
+        strange = [x for x in used if own.isdisjoint(_handles(x))]
+        if not strange:
+            return
+        held = [x for x in keras3.tracked(model) if isinstance(x, tf.Variable)]
+        known = {handle for x in held for handle in _handles(x)}
+        loose = [x for x in strange if known.isdisjoint(_handles(x))]
+        name = (loose or strange)[0].name
+        text = (
+            f"computes with the variable `{name}`, which is not a "
+            "weight of the model, so it would never train. Create it by a layer's "
+            "`add_weight`, and make all layers with the model's package of Keras; or, "
+            "if it is to stay as it is, with `trainable=False`."
+        )
+        if loose:
+            raise self._refusal(text)
+        events.emit("warning", message=f"{self._where}: {text}")
 
     def check_output(
         self,

@@ -435,6 +435,37 @@ def test_a_variable_that_stays_as_it_is_may_be_elsewhere(
     assert checker.outputs(model, features).shape == (64, 1)
 
 
+def _with_held_object(package, tf):
+    """A layer with an object of TensorFlow that Keras does not look into."""
+    held = tf.train.Checkpoint(value=tf.Variable(2.0, name="kept"))
+
+    class Scaled(package.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.held = held
+
+        def call(self, x):
+            return x * self.held.value
+
+    return Scaled()
+
+
+def test_a_variable_of_an_object_in_an_attribute_is_warned_about(
+    checker, package, tf, features, monkeypatch
+):
+    from strategos.components.trainer.model import model_checks
+
+    warned = []
+    monkeypatch.setattr(model_checks.events, "emit", lambda *_, **x: warned.append(x))
+    inputs = package.Input((4,), name="x")
+    hidden = _with_held_object(package, tf)(inputs)
+    model = package.Model(inputs, package.layers.Dense(1)(hidden))
+    model.compile("sgd", "mse")
+    assert checker.outputs(model, features).shape == (64, 1)
+    (event,) = warned
+    assert "variable `kept" in event["message"] and "never train" in event["message"]
+
+
 def test_own_steps_may_train_other_variables(checker, package, tf, features):
     class Mine(package.Model):
         def train_step(self, data):
