@@ -110,6 +110,49 @@ def bars(category: str, value: str, rows: int, *, title: str) -> Spec:
     }
 
 
+def grouped_bars(category: str, value: str, rows: int, *, title: str) -> Spec:
+    """Horizontal bars by category, one for each value of field `of`.
+
+    Args:
+      category: Field with the name of the group.
+      value: Field with the length of a bar.
+      rows: Number of groups.
+      title: Title of the axis of lengths.
+    """
+    of: Spec = {"field": "of", "type": "nominal", "sort": None}
+    return {
+        "height": max(2, rows) * 1.5 * _BAR,
+        "mark": {"type": "bar", "tooltip": {"content": "data"}},
+        "encoding": {
+            "y": _category(category),
+            "yOffset": of,
+            "x": _quantity(value, title, zero=True),
+            "color": of,
+        },
+    }
+
+
+def histograms(x: tuple[str, str], y: str, *, titles: Sequence[str]) -> Spec:
+    """Outlined bars between two borders, one over the other, for each `of`.
+
+    Args:
+      x: Fields of the left and the right border.
+      y: Field of the height.
+      titles: Titles of both axes.
+    """
+    mark: Spec = {"type": "bar", "filled": False, "tooltip": {"content": "data"}}
+    height = {**_quantity(y, titles[1], zero=True), "stack": None}
+    return {
+        "height": _HEIGHT,
+        "mark": mark | {"strokeWidth": 1.5},
+        "encoding": {
+            **{"x": _quantity(x[0], titles[0]), "x2": {"field": x[1]}},
+            **{"y": height, "y2": {"datum": 0}},
+            **_series(),
+        },
+    }
+
+
 def dots(
     category: str, value: str, rows: int, *, title: str, line: float | None
 ) -> Spec:

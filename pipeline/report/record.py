@@ -16,8 +16,23 @@ from strategos.pipeline.history.runs import Run
 from strategos.pipeline.history.store import Store, reads_store
 from strategos.pipeline.made_from import record as kept_record
 from strategos.pipeline.made_from.record import MadeFrom
-from strategos.pipeline.root import trees
+from strategos.pipeline.root import RUN_CONTEXT, recent, trees
 from strategos.pipeline.root.trees import Trees
+
+_STATISTICS = "ExampleStatistics"
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Statistics of the data of a run.
+
+    Attributes:
+      run_id: The run that computed them.
+      folder: Their folder.
+    """
+
+    run_id: str
+    folder: Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +46,7 @@ class Record:
       lineage: What led to its model, or else to its last artifact; None without one.
       made_from: Its settings and stack; None if this machine has no record of them.
       trees: The metric of trees on its rows; None if none were trained.
+      before: Statistics of the data of an earlier run; None without any.
     """
 
     run: Run
@@ -38,6 +54,7 @@ class Record:
     lineage: Lineage | None
     made_from: MadeFrom | None = None
     trees: Trees | None = None
+    before: Statistics | None = None
 
     def facts(self, node: str) -> dict[str, Any]:
         """Parameters of a node and properties of its outputs; {} if it did not run."""
@@ -96,4 +113,22 @@ def read(store: Store, run_id: str | None = None) -> Record:
     read = Record(run, steps, traced, kept)
     examples = read.folder(node_ids.EXAMPLE_GEN, "Examples")
     beside = trees.recorded(str(store.root), str(examples)) if examples else None
-    return dataclasses.replace(read, trees=beside)
+    earlier = _before(store, read)
+    return dataclasses.replace(read, trees=beside, before=earlier)
+
+
+def _before(store: Store, read: Record) -> Statistics | None:
+    """The newest statistics of the pipeline that are older than those of a run."""
+    made = (out for step in read.steps for out in step.outputs)
+    own = next((out.id for out in made if out.type == _STATISTICS), None)
+    if own is None:
+        return None
+    for artifact in recent.artifacts(store.mlmd, _STATISTICS):
+        folder = Path(artifact.uri)
+        if artifact.id >= own or not folder.is_dir():
+            continue
+        maker = store.producers_of([artifact.id])[artifact.id]
+        places = store.contexts_of([maker])[maker]
+        if places.get("pipeline") == read.run.pipeline:
+            return Statistics(places.get(RUN_CONTEXT, ""), folder)
+    return None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
-from strategos.components import node_ids
+from strategos.components import node_ids, wording
 from strategos.components.data_files import span_checks
-from strategos.components.wording import listed
 from strategos.pipeline.report import charts
 from strategos.pipeline.report.document import (
     Block,
@@ -26,8 +25,10 @@ from strategos.pipeline.report.document import (
     Table,
 )
 from strategos.pipeline.report.record import Record
+from strategos.pipeline.report.sections import features
 from strategos.pipeline.view import lineage as lineage_view
 
+_Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatistics
 _SPLITS = ("train", "validation", "eval")
 _FEATURES = 300  # rows of a table
 _BARS = 20
@@ -42,8 +43,12 @@ def data(record: Record) -> Section | None:
         blocks.append(Facts(list(_rows(record))))
     blocks += _gates(record.run.gates)
     blocks += _anomalies(record)
-    for split in _SPLITS:
-        blocks += _statistics(record, split)
+    folder = record.folder(node_ids.STATISTICS_GEN, "ExampleStatistics")
+    found = {split: _of_split(folder, split) for split in _SPLITS}
+    read = {split: each for split, each in found.items() if each is not None}
+    blocks += _distributions(record, read)
+    for split, whole in read.items():
+        blocks += _statistics(whole, split)
     blocks += _gaps(facts.get("empty_cells") or {})
     return Section("data", "Data", blocks) if blocks else None
 
@@ -80,15 +85,10 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def _anomalies(record: Record) -> Iterator[Block]:
-    folder = record.folder(node_ids.EXAMPLE_VALIDATOR, "ExampleAnomalies")
-    if folder is None:
-        return
-    paths = ((split, folder / f"Split-{split}" / _ANOMALIES) for split in _SPLITS)
-    read = {x: _message(path, anomalies_pb2.Anomalies()) for x, path in paths}
-    known = {split: each for split, each in read.items() if each is not None}
+    known = _read_anomalies(record)
     rows = [(split, *row) for split, each in known.items() for row in _found(each)]
     if known and not rows:
-        splits = listed(list(known))
+        splits = wording.listed(list(known))
         yield Paragraph(f"No anomalies: {splits} match the schema.", "good")
     if not rows:
         return
@@ -97,6 +97,16 @@ def _anomalies(record: Record) -> Iterator[Block]:
         *(Column("kind", "anomaly"), Column("text", "description")),
     ]
     yield Table("Anomalies against the schema", columns, rows)
+
+
+def _read_anomalies(record: Record) -> dict[str, anomalies_pb2.Anomalies]:
+    """The anomalies of each split that has been validated."""
+    folder = record.folder(node_ids.EXAMPLE_VALIDATOR, "ExampleAnomalies")
+    if folder is None:
+        return {}
+    paths = ((split, folder / f"Split-{split}" / _ANOMALIES) for split in _SPLITS)
+    read = {x: _message(path, anomalies_pb2.Anomalies()) for x, path in paths}
+    return {split: each for split, each in read.items() if each is not None}
 
 
 def _found(content: anomalies_pb2.Anomalies) -> Iterator[tuple[Cell, ...]]:
@@ -112,17 +122,38 @@ def _found(content: anomalies_pb2.Anomalies) -> Iterator[tuple[Cell, ...]]:
             yield feature, reason.short_description, text
 
 
-def _statistics(record: Record, split: str) -> Iterator[Block]:
-    folder = record.folder(node_ids.STATISTICS_GEN, "ExampleStatistics")
-    if folder is None:
+def _distributions(
+    record: Record, splits: Mapping[str, _Statistics]
+) -> Iterator[Block]:
+    earlier = record.before
+    before = _of_split(earlier.folder, "train") if earlier else None
+    named = [(features.TRAIN, splits.get("train")), (features.EVAL, splits.get("eval"))]
+    known = {name: x for name, x in [*named, (features.BEFORE, before)] if x}
+    if features.TRAIN not in known:
         return
+    sets = {
+        name: {_name(feature): feature for feature in each.features}
+        for name, each in known.items()
+    }
+    found = (_found(each) for each in _read_anomalies(record).values())
+    anomalous = {str(feature) for rows in found for feature, *_ in rows}
+    rows = known[features.TRAIN].num_examples
+    run_id = earlier.run_id if earlier and before else ""
+    yield from features.blocks(sets, rows, anomalous, run_id)
+
+
+def _of_split(folder: Path | None, split: str) -> _Statistics | None:
+    """The statistics of a split; None if the folder has none."""
+    if folder is None:
+        return None
     path = folder / f"Split-{split}" / _STATISTICS
     content = _message(path, statistics_pb2.DatasetFeatureStatisticsList())
-    if content is None or not content.datasets:
-        return
-    (whole, *_) = content.datasets
-    features = sorted(whole.features, key=_name)
-    rows = [_feature(each, whole.num_examples) for each in features[:_FEATURES]]
+    return next(iter(content.datasets), None) if content else None
+
+
+def _statistics(whole: _Statistics, split: str) -> Iterator[Block]:
+    listed = sorted(whole.features, key=_name)
+    rows = [_feature(each, whole.num_examples) for each in listed[:_FEATURES]]
     columns = [
         *(Column("feature", "feature"), Column("type", "type")),
         *(Column("missing", "missing", True), Column("share", "missing, %", True)),
@@ -131,7 +162,7 @@ def _statistics(record: Record, split: str) -> Iterator[Block]:
         *(Column("median", "median", True), Column("high", "largest", True)),
         Column("frequent", "most frequent"),
     ]
-    left_out = max(0, len(features) - _FEATURES)
+    left_out = max(0, len(listed) - _FEATURES)
     title = f"Statistics of split {split}"
     yield Table(title, columns, rows, left_out, folded=True)
     if split == "train":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import pyarrow as pa
 import pytest
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
+from strategos.components.statistics import generators
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.made_from.compared import (
@@ -26,7 +28,7 @@ from strategos.pipeline.report.document import (
     Raw,
     Table,
 )
-from strategos.pipeline.report.record import Record
+from strategos.pipeline.report.record import Record, Statistics
 
 _START = 1_795_278_914.0
 HOSTILE = "</script><script>alert(1)</script>\u202egnp.\u202c 🛫 <b>&amp;"
@@ -252,6 +254,70 @@ def test_statistics_and_anomalies_are_those_of_the_files(validated):
     assert page.records(chart.table) == [{"feature": "delay", "share": 20.0}]
     hidden = page.render(document.redacted(made), "")
     assert "alert(1)" not in hidden and ">99" not in hidden.partition("<script")[0]
+
+
+@pytest.fixture
+def distributed(tmp_path):
+    """Makes a record: `distributed(train=columns, eval=columns, before=columns)`."""
+
+    def write(folder, split, columns):
+        arrays = [pa.array([[x] for x in each]) for each in columns.values()]
+        batch = pa.RecordBatch.from_arrays(arrays, list(columns))
+        path = tmp_path / folder / f"Split-{split}" / "FeatureStats.pb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(generators.compute([batch]).SerializeToString())
+
+    def distributed(before=None, **splits):
+        for split, columns in splits.items():
+            write("now", split, columns)
+        if before:
+            write("before", "train", before)
+        output = MadeArtifact(7, "x", "ExampleStatistics", str(tmp_path / "now"), {})
+        step = LineageStep(
+            "StatisticsGen", 1, "r1", False, _START, 3.0, {}, (output,), ()
+        )
+        earlier = Statistics("r0", tmp_path / "before") if before else None
+        return content.document(Record(run(), (step,), None, before=earlier))
+
+    return distributed
+
+
+def test_features_are_drawn_beside_eval_and_the_run_before(distributed):
+    made = distributed(
+        train={"wind": [0, 1, 1, 2], "tail": ["a", "a", HOSTILE, HOSTILE]},
+        eval={"wind": [0, 0, 2, 2], "tail": ["a", "a", "a", HOSTILE]},
+        before={"wind": [0, 1, 1, 2], "tail": ["b", "b", "b", "b"]},
+    )
+    about = blocks(made, "data", Paragraph)[0].text
+    assert "The run before is r0; no gate judges" in about
+    tail, wind = blocks(made, "data", Chart)  # the farthest first
+    found = {(x["of"], x["x"]): x["y"] for x in page.records(wind.table)}
+    thirds = {"train": (0.25, 0.5, 0.25), "eval": (0.5, 0, 0.5)}
+    thirds["run before"] = thirds["train"]
+    for of, wanted in thirds.items():
+        drawn = [found[of, x] for x in (-0.5, 0.5, 1.5)]
+        assert drawn == pytest.approx(wanted, abs=0.001)  # TFDV counts by a sketch
+    shares = {(x["of"], x["value"]): x["share"] for x in page.records(tail.table)}
+    assert shares["train", HOSTILE] == 0.5 and shares["eval", HOSTILE] == 0.25
+    assert shares["run before", "b"] == 1 and shares["run before", HOSTILE] == 0
+    distances = page.records(blocks(made, "data", Table)[0])
+    assert [x["feature"] for x in distances] == ["tail", "wind"]
+    assert [x["run before"] for x in distances] == [1, 0]
+    hidden = document.redacted(made)
+    assert [x.title for x in blocks(hidden, "data", Chart)] == ["tail"]
+    assert "alert(1)" not in page.render(hidden, "")
+
+
+def test_of_many_features_the_farthest_are_drawn(distributed):
+    numbers = {f"n{place:03}": [1.0, 2.0, 3.0] for place in range(330)}
+    made = distributed(train=numbers, eval=numbers | {"n300": [3.0, 3.5, 4.0]})
+    drawn = [x.title for x in blocks(made, "data", Chart)]
+    assert drawn[0] == "n300" and len(drawn) == 12
+    assert "Distributions of 12 of 330 features" in page.render(made, "")
+    table = blocks(made, "data", Table)[0]
+    assert (len(table.rows), table.left_out) == (300, 30)
+    alone = distributed(train=numbers)
+    assert "No earlier run" in blocks(alone, "data", Paragraph)[0].text
 
 
 def test_unreadable_anomalies_are_not_reported_as_none(validated, tmp_path):

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 
+import ml_metadata
 import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.files import commit
 from strategos.pipeline import cli
 from strategos.pipeline.history import runs
-from strategos.pipeline.report import writing
+from strategos.pipeline.history.store import Store
+from strategos.pipeline.report import record, writing
 
 _WRITE = """
 import sys
@@ -67,6 +70,39 @@ def test_a_comparison_is_a_file_beside_the_report(run, past_runs, capsys):
     assert f"run {run_id} is compared with itself" in capsys.readouterr().err
     assert cli.main([*words, "nothing"]) == 1
     assert "run nothing: no such run" in capsys.readouterr().err
+
+
+def test_a_run_stands_beside_the_statistics_of_the_run_before(tmp_path):
+    config = mlmd.ConnectionConfig()
+    config.sqlite.filename_uri = str(tmp_path / "metadata.sqlite")
+    config.sqlite.connection_mode = 3
+    store = ml_metadata.MetadataStore(config)
+    names = "pipeline_run", "pipeline", "node"
+    kinds = {x: store.put_context_type(mlmd.ContextType(name=x)) for x in names}
+    execution = mlmd.Execution(
+        type_id=store.put_execution_type(mlmd.ExecutionType(name="StatisticsGen"))
+    )
+    artifact_type = mlmd.ArtifactType(name="ExampleStatistics")
+    artifact_type_id = store.put_artifact_type(artifact_type)
+    output = mlmd.Event(type=mlmd.Event.OUTPUT)
+
+    def run_of(pipeline, run_id):
+        texts = zip(names, (run_id, pipeline, f"{pipeline}.StatisticsGen"), strict=True)
+        contexts = [mlmd.Context(type_id=kinds[x], name=text) for x, text in texts]
+        folder = tmp_path / run_id
+        folder.mkdir()
+        made = mlmd.Artifact(type_id=artifact_type_id, uri=str(folder))
+        store.put_execution(execution, [(made, output)], contexts, True)
+
+    for pipeline, run_id in (("a", "r1"), ("b", "r2"), ("a", "r3"), ("a", "r4")):
+        run_of(pipeline, run_id)
+    (tmp_path / "r3").rmdir()  # as `strategos clean` does
+    opened = Store(config)
+    found = {x: record.read(opened, x).before for x in ("r1", "r2", "r4")}
+    assert found == {
+        **{"r1": None, "r2": None},
+        "r4": record.Statistics("r1", tmp_path / "r1"),
+    }
 
 
 def test_only_the_newest_reports_are_kept(run, monkeypatch):
