@@ -58,12 +58,19 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         help="the file to write (default: report.html in the run's folder of the "
-        "root; with --compare, report-since-RUN.html)",
+        "root; with --compare, report-since-RUN.html; with --static, "
+        "report-static.html)",
     )
     report.add_argument(
         "--redact",
         action="store_true",
         help="leave out values of the data, and messages that may quote them",
+    )
+    report.add_argument(
+        "--static",
+        action="store_true",
+        help="draw the charts into the page, which then has no scripts, for mail and "
+        "print; needs strategos[static]",
     )
     ui = commands.add_parser(
         "ui", parents=[shared, root], help="show runs and models as pages in a browser"

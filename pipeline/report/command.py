@@ -14,7 +14,7 @@ def report(arguments: argparse.Namespace) -> int:
 
     Raises:
       UserError: No such run exists, or the page cannot be written.
-      BadInputError: The runs cannot be compared.
+      BadInputError: The runs cannot be compared, or vl-convert is missing.
     """
     from strategos.pipeline.history import roots
     from strategos.pipeline.report import writing
@@ -27,6 +27,7 @@ def report(arguments: argparse.Namespace) -> int:
         to=arguments.output,
         redact=arguments.redact,
         compare=arguments.compare,
+        without_scripts=arguments.static,
     )
     print(written)
     if arguments.open and not webbrowser.open(written.as_uri()):

@@ -102,6 +102,7 @@ class Chart:
       unfolded: Whether the table is shown without being unfolded.
       of_few_rows: Whether it may show values of single rows of the data, so that a
         redacted report leaves it out.
+      svg: The chart as it is drawn; "": scripts of the page draw it.
     """
 
     id: str
@@ -110,6 +111,7 @@ class Chart:
     caption: str
     unfolded: bool = False
     of_few_rows: bool = False
+    svg: str = ""
 
     @property
     def title(self) -> str:

@@ -44,13 +44,14 @@ _SIGNS = {"+": "ins", "-": "del", "@": "place"}  # of the lines of a diff
 
 
 def render(document: Document, footer: str) -> str:
-    """The page of a document.
+    """The page of a document; without scripts if it has no chart for them to draw.
 
     Args:
       document: The document.
       footer: The last line of the page.
     """
-    style, scripts = asset("report.css"), [asset(name) for name in SCRIPTS]
+    style, specs = asset("report.css"), specifications(document)
+    scripts = [asset(name) for name in SCRIPTS] if specs else []
     return (
         environment()
         .get_template("page.html")
@@ -60,8 +61,8 @@ def render(document: Document, footer: str) -> str:
             style=Markup(style),
             style_hash=Markup(_hash(style)),
             scripts=[Markup(each) for each in scripts],
-            script_hashes=Markup(" ".join(map(_hash, scripts))),
-            charts=Markup(embedded(specifications(document))),
+            script_hashes=Markup(" ".join(map(_hash, scripts)) or "'none'"),
+            charts=Markup(embedded(specs)) if specs else "",
         )
     )
 
@@ -81,7 +82,7 @@ def environment(*folders: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"number": _number, "grouped": _grouped, "is_long": _is_long}
-    made.filters["sign"] = _sign
+    made.filters |= {"sign": _sign, "drawing": Markup}
     made.tests["state"] = lambda value: isinstance(value, State)
     made.tests["raw"] = lambda value: isinstance(value, Raw)
     made.tests["link"] = lambda value: isinstance(value, Link)
@@ -89,12 +90,12 @@ def environment(*folders: Path) -> jinja2.Environment:
 
 
 def specifications(document: Document) -> dict[str, dict[str, Any]]:
-    """The Vega-Lite specification of each chart with its data, by the chart's id."""
+    """The Vega-Lite specification of each chart to draw, with its data, by its id."""
     return {
         block.id: charts.with_data(block.spec, records(block.table))
         for section in document.sections
         for block in section.blocks
-        if isinstance(block, Chart)
+        if isinstance(block, Chart) and not block.svg
     }
 
 

@@ -13,7 +13,7 @@ from strategos.components.files import commit, full_disk
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.made_from import compared
-from strategos.pipeline.report import content, document, page, record
+from strategos.pipeline.report import content, document, page, record, static
 from strategos.pipeline.root.state import make_state, state_folder
 
 FILE = "report.html"
@@ -36,6 +36,7 @@ def html(
     *,
     redact: bool = False,
     compare: compared.Comparison | None = None,
+    without_scripts: bool = False,
 ) -> str:
     """The page of a run.
 
@@ -43,9 +44,11 @@ def html(
       read: The run.
       redact: Whether to leave out values of the data, and messages that may quote them.
       compare: Another run and this one, to report what changed.
+      without_scripts: Whether charts are drawn now, as SVG, by vl-convert.
     """
     about = content.document(read, compare)
     about = document.redacted(about) if redact else about
+    about = static.drawn(about) if without_scripts else about
     at = time.strftime("%Y-%m-%d %H:%M:%S")
     left_out = " Values of the data are left out." if redact else ""
     return page.render(about, f"Written {at} by strategos report.{left_out}")
@@ -58,6 +61,7 @@ def write(
     to: str | Path | None = None,
     redact: bool = False,
     compare: str | None = None,
+    without_scripts: bool = False,
 ) -> Path:
     """Writes the report of a run, in place of an earlier one.
 
@@ -68,14 +72,17 @@ def write(
       redact: As for `html`.
       compare: The id of another run, or its beginning, to report what changed since,
         by default in another file.
+      without_scripts: As for `html`; by default in another file.
 
     Returns:
       The absolute path of the file.
 
     Raises:
       UserError: No such run exists, or the file cannot be written.
-      BadInputError: The runs cannot be compared.
+      BadInputError: The runs cannot be compared, or vl-convert is missing.
     """
+    if without_scripts:
+        static.require()
     read = record.read(store, run_id)
     target = place(store.root or ".", read.run.run_id)
     found = None
@@ -83,11 +90,14 @@ def write(
         other = runs.run(store, compare)
         found = compared.compare(other, read.run, str(store.root))
         target = target.with_name(f"report-since-{other.run_id.replace('/', '-')}.html")
+    if without_scripts:
+        target = target.with_name(f"{target.stem}-static.html")
     target = Path(to) if to else target
+    options = {"redact": redact, "without_scripts": without_scripts}
     try:
         if not to:
             make_state(target.parent)
-        commit.write(target, html(read, redact=redact, compare=found))
+        commit.write(target, html(read, compare=found, **options))
     except OSError as error:
         raise _unwritable(target, error) from error
     return Path(os.path.abspath(target))

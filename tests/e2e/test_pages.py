@@ -192,6 +192,9 @@ ELSEWHERE = {
         "strategos report pipeline.yaml --compare RUN",
         "strategos report pipeline.yaml --redact --output run.html",
     ],
+    ("without scripts", "tests/pipeline/report/test_static.py", '"--static", "--out'): [
+        "strategos report pipeline.yaml --static --output mail.html",
+    ],
     ("runs until Ctrl-C", "tests/e2e/test_report_pages.py", '"ui", *words, "--port"'): [
         "strategos ui pipeline.yaml",
         "strategos ui --root runs/ --port 0 --open",

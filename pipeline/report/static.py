@@ -1,0 +1,58 @@
+"""A document with its charts drawn as SVG, for a page without scripts."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+
+from strategos.components.errors import BadInputError
+from strategos.pipeline.report import charts, page
+from strategos.pipeline.report.document import Block, Chart, Document
+
+_WIDTH = 500  # pixels: two charts side by side fill a page
+_VERSION = "5.21"  # of Vega-Lite, the newest 5 that vl-convert includes
+
+
+def require() -> None:
+    """Rejects a page without scripts where vl-convert is missing.
+
+    Raises:
+      BadInputError: vl-convert is not installed.
+    """
+    if importlib.util.find_spec("vl_convert") is None:
+        raise BadInputError(
+            "vl-convert is not installed, which draws charts without a browser",
+            key="--static",
+            remedy="Install it: pip install 'strategos[static]'.",
+        )
+
+
+def drawn(document: Document) -> Document:
+    """The document with each chart as SVG.
+
+    Args:
+      document: The document.
+    """
+    sections = [
+        dataclasses.replace(each, blocks=list(map(_static, each.blocks)))
+        for each in document.sections
+    ]
+    return dataclasses.replace(document, sections=sections)
+
+
+def _static(block: Block) -> Block:
+    if isinstance(block, Chart):
+        return dataclasses.replace(block, svg=_svg(block))
+    return block
+
+
+def _svg(chart: Chart) -> str:
+    import vl_convert
+
+    spec = charts.with_data(chart.spec, page.records(chart.table))
+    svg = vl_convert.vegalite_to_svg(spec | {"width": _WIDTH}, vl_version=_VERSION)
+    # The figure around it has a name and a table.
+    svg = svg.replace("<svg ", '<svg aria-hidden="true" ', 1)
+    # Each drawing counts its clip paths from 0, and a page has several drawings.
+    return re.sub(r'(id="|url\(#)(?=(?:clip|gradient)_?\d)', rf"\g<1>{chart.id}-", svg)
