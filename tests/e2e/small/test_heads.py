@@ -147,7 +147,12 @@ def test_heads_are_trained_judged_pushed_and_predicted(animals):
     confused = stock.confusion_matrix(kind, answers["kind"].argmax(1), **weights)
     drawn = shown["kind"]["models"]["candidate"]
     assert (drawn["confusion"], drawn["classes"]) == (confused.tolist(), classes)
-    assert shown["size"]["models"] == {}
+    groups = shown["size"]["models"]["candidate"]["groups"]
+    errors = [each["error"] for each in groups], [each["rows"] for each in groups]
+    error = answers["size"][:, 0] - rows["amount"]
+    mean = np.average(error, weights=rows["importance"])
+    assert sum(errors[1]) == rows["importance"].sum()
+    assert np.average(errors[0], weights=errors[1]) == pytest.approx(mean, rel=1e-4)
     assert "the most frequent class of `species`" in done.stdout
     assert "the mean of `amount`" in done.stdout
     path = folder / "rows.csv"
