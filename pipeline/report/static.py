@@ -11,6 +11,8 @@ from strategos.pipeline.report import charts, page
 from strategos.pipeline.report.document import Block, Chart, Document
 
 _WIDTH = 500  # pixels: two charts side by side fill a page
+# vl-convert measures labels in a font of its own; the reader's may be wider.
+_PADDING = {"left": 24, "right": 12, "top": 5, "bottom": 5}
 _VERSION = "5.21"  # of Vega-Lite, the newest 5 that vl-convert includes
 
 
@@ -51,7 +53,8 @@ def _svg(chart: Chart) -> str:
     import vl_convert
 
     spec = charts.with_data(chart.spec, page.records(chart.table))
-    svg = vl_convert.vegalite_to_svg(spec | {"width": _WIDTH}, vl_version=_VERSION)
+    spec |= {"width": _WIDTH, "padding": _PADDING}
+    svg = vl_convert.vegalite_to_svg(spec, vl_version=_VERSION)
     # The figure around it has a name and a table.
     svg = svg.replace("<svg ", '<svg aria-hidden="true" ', 1)
     # Each drawing counts its clip paths from 0, and a page has several drawings.

@@ -186,7 +186,8 @@ def waiting(config: Config, store: Store, command: str) -> Version:
         )
     version = models.canary(store, pusher.to, slot)
     if version is None:
-        raise BadInputError(f"no canary waits in {slot}", key=f"strategos {command}")
+        what = "version" if pusher.approval else "canary"
+        raise BadInputError(f"no {what} waits in {slot}", key=f"strategos {command}")
     return version
 
 

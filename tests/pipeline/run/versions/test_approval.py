@@ -56,6 +56,8 @@ def test_who_approved_a_version_and_why_is_on_record(waits):
     assert (newest.version, newest.live, newest.promoted_from) == (pushed, True, 40)
     assert (newest.decided_by, newest.decided_because) == (BY, "looked at the slices")
     assert view.promotion(newest) == f"40, approved by {BY}"
+    with pytest.raises(BadInputError, match="no version waits in .*/canary"):
+        decide(waits, approval.veto)
     assert not list(Path(waits.to, "../canary").iterdir())
 
 
