@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
@@ -140,7 +141,11 @@ def _explained(
 
 
 def show(
-    answers: Sequence[Mapping[str, Any]], *, as_json: bool = False, model: str = ""
+    answers: Sequence[Mapping[str, Any]],
+    *,
+    as_json: bool = False,
+    model: str = "",
+    of: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Prints predictions, one row per line.
 
@@ -148,6 +153,7 @@ def show(
       answers: The result of `predict`.
       as_json: Prints each row as a JSON object instead of columns.
       model: Name of the model for the line on stderr; not used with `as_json`.
+      of: The class whose score an output is that has one number; for the same line.
     """
     bad = sum(PROBLEM in answer for answer in answers)
     if as_json:
@@ -156,6 +162,9 @@ def show(
         return
     title = f"{counted(len(answers) - bad, 'row')}, predicted by {model}"
     title += f"; {counted(bad, 'row')} with a problem" * bool(bad)
+    first = next((x for x in answers if PROBLEM not in x), {})
+    for name in (x for x in of if isinstance(first.get(x), float)):
+        title += f"; `{name}` is the score of `{of[name]}`"
     print(title, file=sys.stderr)
     for number, answer in enumerate(answers, start=1):
         shown = {name: x for name, x in answer.items() if name != EXPLANATION}
@@ -163,6 +172,21 @@ def show(
         print(f"{number:>6}  {'  '.join(values)}")
         for line in explaining.lines(answer.get(EXPLANATION, {})):
             print(f"{'':10}{line}")
+
+
+def scored(model_dir: str | Path) -> dict[str, str]:
+    """The class that one number of an output is the score of, by output.
+
+    Of a label with two classes whose names are known.
+
+    Args:
+      model_dir: As for `predict`.
+    """
+    file = _version(Path(model_dir)) / exported.DESCRIPTION
+    described = json.loads(file.read_text())
+    heads = {exported.OUTPUT: described, **described.get("heads", {})}
+    known = {name: facts.get("classes", ()) for name, facts in heads.items()}
+    return {name: x[1] for name, x in known.items() if len(x) == 2}
 
 
 def _version(folder: Path) -> Path:

@@ -133,7 +133,8 @@ def _print(arguments: argparse.Namespace, config: Config) -> int:
             load=load,
             background=background,
         )
-    prediction.show(answers, as_json=arguments.json, model=model.path)
+        of = prediction.scored(folder)
+    prediction.show(answers, as_json=arguments.json, model=model.path, of=of)
     return ExitCode.DONE
 
 

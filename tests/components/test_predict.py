@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components import predict
+from strategos.components import exported, predict
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.data_files.values.features import BadValueError, convert
 from strategos.components.data_files.values.kinds import Kind
@@ -122,6 +122,21 @@ def test_bad_rows_are_answered_with_their_problem(model, tmp_path, capsys):
     assert answers[499]["predictions"] == 499 % 24 + 2 - 100
     predict.show(answers, model="m")
     assert "496 rows, predicted by m; 4 rows with a problem" in capsys.readouterr().err
+
+
+def test_one_number_of_two_classes_is_said_to_be_of_the_second(tmp_path, capsys):
+    (tmp_path / exported.SAVED_MODEL).touch()
+    described = tmp_path / exported.DESCRIPTION
+    described.parent.mkdir()
+    three = {"classes": ["a", "b", "c"]}
+    facts = {"classes": ["no", "yes"], "heads": {"kind": three, "size": {}}}
+    described.write_text(json.dumps(facts))
+    of = predict.scored(tmp_path)
+    assert of == {"predictions": "yes"}
+    predict.show([{"problem": "?"}, {"predictions": 0.25, "kind": [1.0]}], of=of)
+    assert "`predictions` is the score of `yes`" in capsys.readouterr().err
+    predict.show([{"predictions": {"no": 0.75, "yes": 0.25}}], of=of)
+    assert "score" not in capsys.readouterr().err
 
 
 def test_rows_with_a_wrong_number_of_fields_are_answered_in_their_place(
