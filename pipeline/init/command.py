@@ -22,10 +22,10 @@ from strategos.components.wording import counted, cut
 from strategos.pipeline import commands
 from strategos.pipeline.config import MAIN_FILE, loading
 from strategos.pipeline.config.types import name_after
-from strategos.pipeline.init import features, first_fit, label, sample, trees
+from strategos.pipeline.init import boosted_trees, features, first_fit, label, sample
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.workload import Workload
-from strategos.pipeline.root import trees as kept
+from strategos.pipeline.root import boosted_trees as kept
 from strategos.pipeline.view import terminal
 
 _EXAMPLES = 3  # values of a column that are shown
@@ -51,7 +51,7 @@ def init(arguments: argparse.Namespace) -> int:
     if arguments.baseline:
         if arguments.no_fit:
             raise BadInputError("--baseline needs the first fit: leave out --no-fit")
-        trees.require()
+        boosted_trees.require()
     folder = Path(name)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise BadInputError(
@@ -191,7 +191,7 @@ def _trees(workload: Workload, pipeline: str) -> float:
     made = Path(config.run.root, config.name, node_ids.EXAMPLE_GEN, "examples")
     examples = str(max(made.iterdir(), key=lambda path: int(path.name)))
     used = [each.column.name for each in workload.features if each.name]
-    value = trees.metric(examples, workload.label, used)
+    value = boosted_trees.metric(examples, workload.label, used)
     found = kept.Trees(workload.label.column.name, workload.main_metric, value)
     kept.record(config.run.root, examples, found)
     return value

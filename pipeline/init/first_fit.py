@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from strategos.pipeline.init.label import Label
-from strategos.pipeline.root import trees
+from strategos.pipeline.root import boosted_trees
 
 _ERRORS = 2.0  # standard errors: about 95 % of repeated evaluations are within
 
@@ -39,7 +39,7 @@ class Bound:
         fit = f"the first fit has {self.value:.3g} ± {self.interval:.2g}"
         if self.trees is None:
             return fit
-        return f"{fit}, {trees.NAME} {self.trees:.3g}"
+        return f"{fit}, {boosted_trees.NAME} {self.trees:.3g}"
 
     @property
     def holds(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from strategos.components import exported
 from strategos.components.errors import BadInputError, ExitCode, UserError, required
+from strategos.components.files import filesystems
 from strategos.components.push_targets import targets
 from strategos.components.services import listening
 from strategos.pipeline import models_command
@@ -62,7 +63,7 @@ def serve(arguments: argparse.Namespace) -> int:
             _refresh(models)
             rest = Server(opened, models, _log_call)
             rpc.start(server, models, _log_call)
-            remote = any("://" in each.path(0) for each in sources.values())
+            remote = any(filesystems.is_remote(x.path(0)) for x in sources.values())
             seconds = _REMOTE_LOOK_SECONDS if remote else _LOOK_SECONDS
             _follow(models, seconds)
             print(f"http://{address}:{rest.server_port}/v1/models/{name}")

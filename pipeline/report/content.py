@@ -14,7 +14,7 @@ from strategos.pipeline.report.sections import (
     provenance,
     training,
 )
-from strategos.pipeline.root.trees import Trees
+from strategos.pipeline.root.boosted_trees import Trees
 from strategos.pipeline.view import terminal
 
 

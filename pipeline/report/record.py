@@ -16,8 +16,8 @@ from strategos.pipeline.history.runs import Run
 from strategos.pipeline.history.store import Store, reads_store
 from strategos.pipeline.made_from import record as kept_record
 from strategos.pipeline.made_from.record import MadeFrom
-from strategos.pipeline.root import RUN_CONTEXT, recent, trees
-from strategos.pipeline.root.trees import Trees
+from strategos.pipeline.root import RUN_CONTEXT, boosted_trees, recent
+from strategos.pipeline.root.boosted_trees import Trees
 
 _STATISTICS = "ExampleStatistics"
 
@@ -112,7 +112,9 @@ def read(store: Store, run_id: str | None = None) -> Record:
         kept = kept_record.read(str(store.root), run.run_id, run.log).made_from
     read = Record(run, steps, traced, kept)
     examples = read.folder(node_ids.EXAMPLE_GEN, "Examples")
-    beside = trees.recorded(str(store.root), str(examples)) if examples else None
+    beside = (
+        boosted_trees.recorded(str(store.root), str(examples)) if examples else None
+    )
     earlier = _before(store, read)
     return dataclasses.replace(read, trees=beside, before=earlier)
 
@@ -127,8 +129,8 @@ def _before(store: Store, read: Record) -> Statistics | None:
         folder = Path(artifact.uri)
         if artifact.id >= own or not folder.is_dir():
             continue
-        maker = store.producers_of([artifact.id])[artifact.id]
-        places = store.contexts_of([maker])[maker]
+        maker = store.producers_of([artifact.id]).get(artifact.id)
+        places = store.contexts_of([maker]).get(maker, {}) if maker else {}
         if places.get("pipeline") == read.run.pipeline:
             return Statistics(places.get(RUN_CONTEXT, ""), folder)
     return None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 
-from strategos.components.errors import BadInputError
+from strategos.components.errors import require_extra
 from strategos.pipeline.report import charts, page
 from strategos.pipeline.report.document import Block, Chart, Document
 
@@ -17,17 +16,8 @@ _VERSION = "5.21"  # of Vega-Lite, the newest 5 that vl-convert includes
 
 
 def require() -> None:
-    """Rejects a page without scripts where vl-convert is missing.
-
-    Raises:
-      BadInputError: vl-convert is not installed.
-    """
-    if importlib.util.find_spec("vl_convert") is None:
-        raise BadInputError(
-            "vl-convert is not installed, which draws charts without a browser",
-            key="--static",
-            remedy="Install it: pip install 'strategos[static]'.",
-        )
+    """Raises BadInputError where vl-convert is missing, which draws the charts."""
+    require_extra("vl_convert", "static", "--static", "vl-convert")
 
 
 def drawn(document: Document) -> Document:

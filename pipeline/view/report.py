@@ -288,7 +288,8 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
         label = run.slot or ("serving" if reused else "pushed")
         yield label, filesystems.short(run.pushed[0])
         if run.slot == APPROVAL:
-            decide = f"strategos models approve|veto {run.pushed[1]}"
+            words = ["strategos models approve|veto", run.pushed[1]]
+            decide = " ".join([*words, filesystems.short(run.config or "")]).strip()
             yield "decide", Text(decide, style="bold")
         elif next_step and not run.slot:
             yield "query it", Text(next_step, style="bold")

@@ -30,6 +30,7 @@ class ModelChecker:
       strategy: Name of the training's strategy.
       unseen: Returns a label of the evaluation split that training lacks, with its
         place; "" if none is known.
+      own_loop: Whether the user's `run_fn` trains, which may train other variables.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class ModelChecker:
         label: Label,
         strategy: str = "one_device",
         unseen: Callable[[], str] = str,
+        *,
+        own_loop: bool = False,
     ):
         labels = label.heads or {"": label}
         self._heads = {
@@ -48,6 +51,7 @@ class ModelChecker:
         self._folder = folder
         self._label = label
         self._strategy = strategy
+        self._own_loop = own_loop
         self._outputs: Any = None  # of the model outside of any strategy
 
     def check_kind(self, model: Any) -> None:
@@ -191,7 +195,7 @@ class ModelChecker:
         that a function of the user's creates, nor a layer of the other package. What an
         attribute holds may be meant to stay, e.g. a SavedModel: that is a warning.
         """
-        if keras3.is_overridden(model, "train_step"):
+        if self._own_loop or keras3.is_overridden(model, "train_step"):
             return
         variables = map(keras3.of_tensorflow, compiled.variables(model))
         own = {handle for x in variables for handle in _handles(x)}

@@ -91,7 +91,8 @@ class UserModule:
             unseen_labels.load, spec.transform_graph, spec.eval_split
         )
         self._checker = ModelChecker(
-            self._where, spec.folder, spec.target, strategy, unseen
+            *(self._where, spec.folder, spec.target, strategy, unseen),
+            own_loop=bool(self.run_fn),
         )
 
     def build_model(self, context: TrainingContext) -> tf.keras.Model:

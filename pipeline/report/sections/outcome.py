@@ -25,8 +25,8 @@ from strategos.pipeline.report.document import (
     State,
     Table,
 )
-from strategos.pipeline.root import trees
-from strategos.pipeline.root.trees import Trees
+from strategos.pipeline.root import boosted_trees
+from strategos.pipeline.root.boosted_trees import Trees
 from strategos.pipeline.view import results, terminal
 
 _BOUNDS = 200  # rows of the table
@@ -102,7 +102,7 @@ def metrics(run: Run, beside: Trees | None = None) -> Section | None:
         blocks.append(Paragraph(f"The trivial model answers {what}, for all rows."))
     if beside and beside.metric in run.summary["overall"]:
         value = f"{beside.metric} {beside.value:.4g}"
-        text = f"{trees.NAME.capitalize()} on the same rows: {value}."
+        text = f"{boosted_trees.NAME.capitalize()} on the same rows: {value}."
         blocks.append(Paragraph(text))
     if run.summary.get("incomparable"):
         text = f"No comparison with production: {run.summary['incomparable']}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strategos.components.errors import BadInputError
+from strategos.components.errors import require_extra
 from strategos.components.records import columns as stored
 from strategos.components.records import streams
 
@@ -22,17 +21,8 @@ _MOST_ROWS = 200_000  # to train on, and to judge
 
 
 def require() -> None:
-    """Rejects a comparison with trees where scikit-learn is missing.
-
-    Raises:
-      BadInputError: scikit-learn is not installed.
-    """
-    if importlib.util.find_spec("sklearn") is None:
-        raise BadInputError(
-            "scikit-learn is not installed",
-            key="--baseline",
-            remedy="Install it: pip install 'strategos[baseline]'.",
-        )
+    """Raises BadInputError where scikit-learn is missing."""
+    require_extra("sklearn", "baseline", "--baseline", "scikit-learn")
 
 
 def metric(examples: str, label: Label, names: Sequence[str]) -> float:

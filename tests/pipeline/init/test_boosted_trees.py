@@ -15,10 +15,10 @@ from sklearn.metrics import accuracy_score, mean_absolute_error, roc_auc_score
 
 from strategos.components.records import columns, streams, write
 from strategos.pipeline import cli
-from strategos.pipeline.init import label, trees
+from strategos.pipeline.init import boosted_trees, label
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.sample import read
-from strategos.pipeline.root import trees as kept
+from strategos.pipeline.root import boosted_trees as kept
 
 ROWS = {"train": 400, "validation": 60, "eval": 150}
 CITIES = np.array(["Köln", "Bonn", "Ulm"])
@@ -108,7 +108,7 @@ def test_the_metric_is_that_of_scikit_learn_on_the_same_rows(split_rows, tmp_pat
     task, folder, rows = split_rows
     found = label_of(task, rows, tmp_path)
     assert found.task == task
-    value = trees.metric(str(folder), found, NAMES)
+    value = boosted_trees.metric(str(folder), found, NAMES)
     # Codes of the categories differ, and with them the order of equal splits.
     assert value == pytest.approx(stock(task, rows), abs=0.02)
 
@@ -117,7 +117,7 @@ def test_rare_categories_and_new_ones_are_missing():
     many = [f"c{number % 300}".encode() for number in range(1000)]
     train = pa.chunked_array([pa.array([*many, None], pa.binary())])
     judge = pa.chunked_array([pa.array([b"c0", b"new", None], pa.binary())])
-    known, found, is_category = trees._coded(train, judge)
+    known, found, is_category = boosted_trees._coded(train, judge)
     assert is_category
     assert np.nanmax(known) == 253 and np.isnan(known[-1])
     assert np.isnan(found[1:]).all()
