@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import threading
 import time
@@ -16,6 +17,15 @@ _BUSY = 0.01
 """CPU seconds per second below which a process counts as standing still."""
 
 
+def shared_step() -> memoryview:
+    """The number of a task's last step, 0 at first, in memory shared with its forks.
+
+    A task that is killed has not reported its last steps, and whether a restart got
+    further may hang on one.
+    """
+    return memoryview(mmap.mmap(-1, 8)).cast("q")
+
+
 class Reporter:
     """A task's end of the pipe. Without a pipe, reports are dropped at no cost.
 
@@ -24,15 +34,18 @@ class Reporter:
     Args:
       descriptor: The pipe's end to write to, or None.
       clock: Monotonic time in seconds.
+      last_step: See `shared_step`.
     """
 
     def __init__(
         self,
         descriptor: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        last_step: memoryview | None = None,
     ):
         self._descriptor = descriptor
         self._clock = clock
+        self._last_step = shared_step() if last_step is None else last_step
         self._lock = threading.Lock()
         self._reported_at = -float("inf")
         self._stepped = False
@@ -47,9 +60,10 @@ class Reporter:
         Args:
           number: Steps that have ended.
         """
+        self._last_step[0] = int(number)
         if not self._stepped or self._is_due():
             self._stepped = True
-            self.report(step=int(number))
+            self.report(stepped=True)
 
     def alive(self) -> None:
         """Reports other progress than steps: reading, evaluating, saving. Cheap."""

@@ -145,7 +145,6 @@ class TaskProcess:
     Attributes:
       joined: Whether the task has reported anything yet.
       stepped: Whether the task has finished a training step.
-      step: The last training step that the task reported.
       last_report: When the task last reported, by the monotonic clock.
       answer: Result of `work`, once it has returned.
       failure: The failure of the task, if it has failed.
@@ -165,7 +164,7 @@ class TaskProcess:
         self.name = name
         self._alone = alone
         self.joined = self.stepped = self.preempted = self.ended = False
-        self.step = 0
+        self._last_step = heartbeat.shared_step()
         self.last_report = time.monotonic()
         self.answer: dict[str, Any] | None = None
         self.failure: Failure | None = None
@@ -177,7 +176,8 @@ class TaskProcess:
         self._kills = oom.OomKills()
         self._pid = fork()
         if self._pid == 0:
-            _run_task(work, parent, reporting, printing, guarded)
+            reporter = heartbeat.Reporter(reporting, last_step=self._last_step)
+            _run_task(work, parent, reporter, printing, guarded)
         os.close(reporting)
         self._reports = Lines(reports_end)
         self._output = None
@@ -189,6 +189,11 @@ class TaskProcess:
             guarded.close()
             self._guard = loopback.Guard(guarding)
             self._report_exposure(self._guard.refusal)
+
+    @property
+    def step(self) -> int:
+        """The last training step that has ended, also if the task died after it."""
+        return int(self._last_step[0])
 
     def sources(self) -> list[tuple[Lines | loopback.Guard, Callable[[], None]]]:
         """The pipes to wait for, each with the function to call when it is readable."""
@@ -213,8 +218,7 @@ class TaskProcess:
         for line in lines:
             report = json.loads(line)
             self.last_report, self.joined = time.monotonic(), True
-            self.stepped |= "step" in report
-            self.step = report.get("step", self.step)
+            self.stepped |= "stepped" in report
             self.preempted |= "preempted" in report
             if "done" in report:
                 self.answer = report["done"]
@@ -295,7 +299,7 @@ def kill(tasks: Collection[TaskProcess], until: float) -> None:
 def _run_task(
     work: Work,
     parent: int,
-    reporting: int,
+    reporter: heartbeat.Reporter,
     printing: int | None,
     guarded: socket.socket | None,
 ) -> NoReturn:
@@ -309,7 +313,6 @@ def _run_task(
         die_with_parent(parent)
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
         _print_to(printing)
-        reporter = heartbeat.Reporter(reporting)
         heartbeat.use(reporter)
         if guarded is not None:
             loopback.submit(guarded)

@@ -182,10 +182,21 @@ def test_a_gang_that_gets_further_is_restarted_more_often_than_max_restarts():
     def work(cluster, reporter, attempt):
         if attempt == 3:
             return {}
-        reporter.report(step=attempt + 1)
+        reporter.step(attempt + 1)
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert run(work, CHIEF, FIRST, max_restarts=1)["restarts"] == 3
+
+
+def test_a_step_done_just_before_a_death_is_no_progress_of_the_restart(capfd):
+    def work(cluster, reporter, attempt):
+        for step in (1, 2) if attempt == 0 else (2,):  # resumes after the first
+            reporter.step(step)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(UserError, match="restarted 1 time without progress"):
+        run(work, CHIEF, FIRST, max_restarts=1)
+    assert capfd.readouterr().err.count("restarting the gang") == 1
 
 
 def test_a_hanging_task_is_noticed_dumped_and_all_start_again(capfd):

@@ -11,14 +11,17 @@ from strategos.components.trainer.gang import heartbeat
 def test_steps_are_reported_twice_a_second_and_the_first_at_once():
     read, write = os.pipe()
     now = [0.0]
-    reporter = heartbeat.Reporter(write, clock=lambda: now[0])
+    last_step = heartbeat.shared_step()
+    reporter = heartbeat.Reporter(write, lambda: now[0], last_step)
     reporter.joined()
     for step in range(10):
         reporter.step(step)
         now[0] += 0.1
     reporter.alive()
     lines = os.read(read, 10_000).decode().splitlines()
-    assert list(map(json.loads, lines)) == [{"joined": True}, {"step": 0}, {"step": 5}]
+    stepped = {"stepped": True}
+    assert list(map(json.loads, lines)) == [{"joined": True}, stepped, stepped]
+    assert last_step[0] == 9
     now[0] += 1
     reporter.alive()
     assert json.loads(os.read(read, 10_000)) == {"alive": True}
