@@ -9,9 +9,9 @@ FILE = "checks.json"
 """Name of the file with the checks, in the artifact of SpanValidator."""
 
 _WORDS = {
-    "at_least": "at least {:.4g} required",
-    "at_most": "at most {:.4g} allowed",
-    "may_rise": "a rise of at most {:.4g} allowed",
+    "at_least": "at least {} required",
+    "at_most": "at most {} allowed",
+    "may_rise": "a rise of at most {} allowed",
 }
 
 
@@ -24,8 +24,9 @@ def describe(check: Mapping[str, Any]) -> str:
     feature = f"`{check['feature']}`: " if check["feature"] else ""
     if check["received"] is None:
         return f"{feature}{check['note']}"
-    wanted = _WORDS[check["bound"]].format(check["required"])
-    return f"{feature}{check['received']:.4g} received, {wanted} ({check['note']})"
+    wanted = _WORDS[check["bound"]].format(_shown(check["required"]))
+    received = _shown(check["received"])
+    return f"{feature}{received} received, {wanted} ({check['note']})"
 
 
 def worst(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -40,6 +41,10 @@ def worst(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         if key not in worst_of or _excess(check) > _excess(worst_of[key]):
             worst_of[key] = check
     return list(worst_of.values())
+
+
+def _shown(figure: float) -> str:
+    return f"{figure:,}" if isinstance(figure, int) else f"{figure:.4g}"
 
 
 def _excess(check: Mapping[str, Any]) -> float:

@@ -18,7 +18,7 @@ class SpanValidatorSpec(types.ComponentSpec):
 
     PARAMETERS = {
         "pattern": ExecutionParameter(type=str),
-        "serving": ExecutionParameter(type=str),
+        "others": ExecutionParameter(type=str),
         "compared_spans": ExecutionParameter(type=str),
         "gates": ExecutionParameter(type=str),
         "schema_file": ExecutionParameter(type=str),
@@ -31,7 +31,7 @@ class SpanValidatorSpec(types.ComponentSpec):
 
 
 class SpanValidator(base_component.BaseComponent):
-    """Checks each new span by itself: number of rows, missing values, drift, skew.
+    """Checks each new span: number of rows, missing values, keys, drift, skew.
 
     Usage:
 
@@ -56,7 +56,7 @@ class SpanValidator(base_component.BaseComponent):
         pattern: str,
         compared_spans: str | RuntimeParameter,
         gates: str,
-        serving: str = "",
+        others: str = "{}",
         schema_file: str = "",
         schema_fingerprint: str = "",
         null_values: str = "[]",
@@ -67,10 +67,10 @@ class SpanValidator(base_component.BaseComponent):
         Args:
           pattern: Absolute glob of the data; "" takes it from the environment.
           compared_spans: JSON with `judged` and `usual`, lists of [span, version,
-            fingerprint], and `serving`, the fingerprint of the serving data.
+            fingerprint], and fingerprints of `others` by setting.
           gates: The setting `gates` as JSON, with `on_anomaly` of the schema.
-          serving: Absolute glob of serving data, for `skew`; "" takes it from the
-            environment.
+          others: JSON of absolute globs of data that spans are compared with, by
+            setting, such as `gates.skew.serving`; `{}` takes them from the environment.
           schema_file: As for ExampleGen.
           schema_fingerprint: As for ExampleGen.
           null_values: As for ExampleGen.
@@ -79,7 +79,7 @@ class SpanValidator(base_component.BaseComponent):
         super().__init__(
             SpanValidatorSpec(
                 pattern=pattern,
-                serving=serving,
+                others=others,
                 compared_spans=compared_spans,
                 gates=gates,
                 schema_file=schema_file,

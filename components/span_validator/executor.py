@@ -31,7 +31,7 @@ class Executor(EngineExecutor):
         """Measures and compares; see `component.SpanValidator`.
 
         Raises:
-          UserError: Serving data cannot be read, or the schema.
+          UserError: The schema, or data to compare with, cannot be read.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         artifact = artifact_utils.get_single_instance(output_dict["anomalies"])
@@ -49,8 +49,8 @@ class Executor(EngineExecutor):
             Reading.from_json(exec_properties.get("reading", "")),
         )
         gates = json.loads(exec_properties["gates"])
-        serving = exec_properties["serving"] or here.serving
-        checks = list(usual_spans.judged(reader, compared, gates, serving))
+        others = json.loads(exec_properties["others"]) or here.others
+        checks = list(usual_spans.judged(reader, compared, gates, others))
         # Skew may as well be the fault of the serving data.
         failed = [check for check in checks if not check.ok]
         at_fault = {check.span for check in failed if check.gate != "skew"}

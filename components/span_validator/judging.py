@@ -24,8 +24,9 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
       request: `pattern`, `schema` ("" for none), `null_values` and `reading` of the
         data; `folder` for temporary files; `span`, as [number, version]; `usual`, the
         spans before it; `gates`, the section of the settings with `on_anomaly`, or
-        None; `label`; `weight`; `evaluator`, the section of the settings; `canary` and
-        `live`, the paths or URLs of SavedModels; `live` may be None.
+        None; `others`, see `usual_spans.judged`; `label`; `weight`; `evaluator`, the
+        section of the settings; `canary` and `live`, the paths or URLs of SavedModels;
+        `live` may be None.
 
     Returns:
       Result of `summary.summarize`: the metrics, the checks and the verdict. For a span
@@ -44,7 +45,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     (span,) = spans.resolve_spans(reader.pattern, [request["span"]])
     if request["gates"]:
         compared = {"judged": [request["span"]], "usual": request["usual"]}
-        checks = usual_spans.judged(reader, compared, request["gates"], "")
+        gates = request["gates"], request["others"]
+        checks = usual_spans.judged(reader, compared, *gates)
         failed = [dataclasses.asdict(check) for check in checks if not check.ok]
         if failed:
             lines = [f"{check['gate']}: {describe(check)}" for check in failed]

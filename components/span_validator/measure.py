@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from strategos.components.data_files import columns, shards, writing
+from strategos.components.data_files import columns, shards, spans, writing
 from strategos.components.data_files.findings import rejected
 from strategos.components.data_files.pieces import Piece, Shard
 from strategos.components.data_files.sources import DEFAULT, Reading
@@ -75,6 +75,15 @@ class Reader:
             kept.parent.mkdir(parents=True, exist_ok=True)
             commit.write(kept, statistics.SerializeToString())
         return statistics
+
+    def beside(self, pattern: str) -> tuple[Reader, Span]:
+        """The reader of other data, with columns of their own, and their one span.
+
+        Args:
+          pattern: Glob of the files.
+        """
+        (span,) = spans.resolve_spans(pattern, [[0, None]])
+        return dataclasses.replace(self, pattern=pattern, schema_file=""), span
 
     def _kept(self, span: Span) -> Path | None:
         folder = os.environ.get(FOLDER_VARIABLE)

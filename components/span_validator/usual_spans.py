@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,13 +11,16 @@ from strategos.components.data_files import spans
 from strategos.components.data_files.spans import Span
 from strategos.components.errors import UserError
 from strategos.components.schema_file import read_schema
-from strategos.components.span_validator import checks
+from strategos.components.span_validator import checks, keys, measure
 from strategos.components.span_validator.gate import Check, Compared, Usual
 from strategos.components.span_validator.measure import Reader
 
 
 def judged(
-    reader: Reader, compared: Mapping[str, Any], gates: Mapping[str, Any], serving: str
+    reader: Reader,
+    compared: Mapping[str, Any],
+    gates: Mapping[str, Any],
+    others: Mapping[str, str],
 ) -> Iterator[Check]:
     """Yields every check of some spans against the usual ones.
 
@@ -26,16 +28,17 @@ def judged(
       reader: The reader of spans.
       compared: `judged` and `usual`: the spans, [number, version] each.
       gates: The setting `gates`, and `on_anomaly`.
-      serving: Pattern of the serving data; unused without `skew`.
+      others: Patterns of further data, by setting; that of `skew` is unused without it.
 
     Raises:
-      UserError: The serving data cannot be read, or the schema.
+      UserError: The schema, or data to compare with, cannot be read.
     """
     events.emit("progress", message="measuring spans")
     known = _usual(reader, _resolved(reader, compared["usual"]))
     served = None
     if gates.get("skew"):
-        served = _serving(reader, serving)
+        served_by, served_span = reader.beside(others["gates.skew.serving"])
+        served = served_by.of(served_span)
     for span in _resolved(reader, compared["judged"]):
         try:
             statistics = reader.of(span)
@@ -47,6 +50,9 @@ def judged(
             schema = read_schema(reader.schema_file)
             yield from checks.against_schema(span.number, statistics, schema)
         yield from checks.judge(Compared(span.number, statistics, known, served), gates)
+        if gates.get("keys"):
+            rows = measure.rows(statistics)
+            yield from keys.judge(reader, span, rows, gates["keys"], others)
 
 
 def _usual(reader: Reader, spans: list[Span]) -> Usual:
@@ -66,9 +72,3 @@ def _usual(reader: Reader, spans: list[Span]) -> Usual:
 def _resolved(reader: Reader, chosen: list[list[Any]]) -> list[Span]:
     wanted = [edition[:2] for edition in chosen]
     return spans.resolve_spans(reader.pattern, wanted) if wanted else []
-
-
-def _serving(reader: Reader, pattern: str) -> Any:
-    """The statistics of the serving data; its rows need not have the label."""
-    (served,) = spans.resolve_spans(pattern, [[0, None]])
-    return dataclasses.replace(reader, pattern=pattern, schema_file="").of(served)

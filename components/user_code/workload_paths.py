@@ -28,7 +28,7 @@ class WorkloadPaths:
       folder: Folder of the user's modules.
       examples: Pattern of the data files.
       schema: The curated schema; "" if the schema is inferred.
-      serving: Pattern of the files of `gates.skew.serving`; "" without that setting.
+      others: Patterns of further data, by setting, such as `gates.skew.serving`.
       weights: The weights that `trainer.warm_start` names; "" if it names none.
       plugins: Modules in `folder` with plug-ins, see `components.plugins`.
     """
@@ -36,7 +36,7 @@ class WorkloadPaths:
     folder: str = ""
     examples: str = ""
     schema: str = ""
-    serving: str = ""
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     weights: str = ""
     plugins: tuple[str, ...] = ()
 

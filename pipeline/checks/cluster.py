@@ -175,7 +175,7 @@ def _unseen_files(
     named = {
         "data.examples": config.data.examples,
         "data.complete.marker": complete.marker if complete else None,
-        "gates.skew.serving": config.serving,
+        **config.other_data,
         "schema.file": config.schema_.file,
         "trainer.warm_start": config.trainer.named_weights,
     }

@@ -48,6 +48,8 @@ def column_problems(
     named += [("data.missing", name) for name in config.data.missing]
     if config.gates:
         named += [("gates.features", name) for name in config.gates.features]
+        keys = [name for key in config.gates.keys.values() for name in key.columns]
+        named += [("gates.keys", name) for name in dict.fromkeys(keys)]
     if config.evaluator:
         section = config.evaluator.model_dump()
         sliced = [name for each in slicings(section) for name in each.features]

@@ -10,6 +10,7 @@ from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.data_files.sources.reading import Reading
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.span_validator.gate import GATES
+from strategos.components.wording import counted
 from strategos.pipeline.config.data_files.csv import Csv
 from strategos.pipeline.config.data_files.split import Split
 from strategos.pipeline.config.plugins import chosen
@@ -22,6 +23,7 @@ from strategos.pipeline.config.types import (
     Section,
     Spans,
     Spellings,
+    Texts,
     has_spans,
     seconds,
 )
@@ -230,6 +232,17 @@ class Distance(Section):
     )
 
 
+def without_spans(pattern: str) -> str:
+    """Rejects a pattern with placeholders of spans; returns the others."""
+    if has_spans(pattern):
+        raise reject(
+            "the pattern has spans",
+            received=pattern,
+            remedy="Use a glob without placeholders.",
+        )
+    return pattern
+
+
 class Skew(Distance):
     """Bounds on the distance between a new span and serving data."""
 
@@ -241,13 +254,7 @@ class Skew(Distance):
     @field_validator("serving")
     @classmethod
     def _is_one(cls, serving: str) -> str:
-        if has_spans(serving):
-            raise reject(
-                "the pattern has spans",
-                received=serving,
-                remedy="Use a glob without placeholders.",
-            )
-        return serving
+        return without_spans(serving)
 
 
 class Between(Section):
@@ -292,6 +299,44 @@ class FeatureBounds(Section):
     )
 
 
+class Key(Section):
+    """Columns that tell the rows of a span apart."""
+
+    columns: Texts = Field(
+        min_length=1,
+        description="Columns whose values together are the key. A row that lacks one "
+        "of the values is not checked.",
+    )
+    file: PathText | None = Field(
+        None,
+        description="Glob of files, in any format of `data.examples`, which must have "
+        "each key. By default, no two rows of a new span may have the same key.",
+    )
+    file_columns: Texts = Field(
+        (),
+        description="The columns in `file`, if they have other names there.",
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _is_one(cls, file: str | None) -> str | None:
+        return file and without_spans(file)
+
+    @field_validator("file_columns")
+    @classmethod
+    def _as_many(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not names:
+            return names
+        if not info.data.get("file"):
+            raise reject("names columns of `file`, which is not set")
+        columns = info.data.get("columns", names)
+        if len(names) != len(columns):
+            raise reject(
+                f"names {len(names)}, and the key has {counted(len(columns), 'column')}"
+            )
+        return names
+
+
 class Gates(Section):
     """Bounds that stop a run before the rows of a new span are read."""
 
@@ -316,7 +361,29 @@ class Gates(Section):
         default_factory=dict,
         description="Bounds on single features of each new span, by column.",
     )
+    keys: dict[str, Key] = Field(
+        default_factory=dict,
+        description="Keys of the rows of each new span, by a name that you choose.",
+    )
     plugins: Annotated[dict[str, Any], chosen(GATES)] = Field(
         default_factory=dict,
         description="Gates of plug-ins, by name, each with its settings.",
     )
+
+    @property
+    def other_data(self) -> dict[str, str]:
+        """The patterns of the files that new spans are compared with, by setting."""
+        keys = self.keys.items()
+        files = {f"gates.keys.{name}.file": key.file for name, key in keys}
+        if self.skew:
+            files["gates.skew.serving"] = self.skew.serving
+        return {setting: file for setting, file in files.items() if file}
+
+    def without_paths(self, **options: Any) -> dict[str, Any]:
+        """The settings as JSON, but for the paths of `other_data`.
+
+        Args:
+          **options: Those of `model_dump`.
+        """
+        paths: Any = {"skew": {"serving"}, "keys": {"__all__": {"file"}}}
+        return self.model_dump(mode="json", exclude=paths, **options)

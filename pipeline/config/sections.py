@@ -251,9 +251,9 @@ class Config(Section):
         return dataclasses.replace(operation, job={**operation.job, "folder": folder})
 
     @property
-    def serving(self) -> str | None:
-        """`gates.skew.serving`; None where it is not set."""
-        return self.gates.skew.serving if self.gates and self.gates.skew else None
+    def other_data(self) -> dict[str, str]:
+        """The patterns of data besides `data.examples`, by setting."""
+        return self.gates.other_data if self.gates else {}
 
     @property
     def origins(self) -> dict[str, str]:

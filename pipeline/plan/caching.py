@@ -273,8 +273,8 @@ def _compiled_settings(config: Config) -> dict[str, Any]:
     for key in (*_NOT_COMPILED, *at_run_time):
         section, _, name = key.rpartition(".")
         (settings[section] if section else settings).pop(name)
-    if config.serving:  # its content is in the parameter `compared_spans`
-        settings["gates"]["skew"].pop("serving")
+    if config.gates:  # the content of files is in the parameter `compared_spans`
+        settings["gates"] = config.gates.without_paths(by_alias=True)
     return settings
 
 

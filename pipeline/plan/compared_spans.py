@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.data_files import spans
@@ -35,7 +36,10 @@ def is_new(number: int, version: int | None, seen: Mapping[int, int | None]) -> 
 
 
 def compared_spans(
-    data: Listing, new: Collection[int], serving: str = "", memo: Path | None = None
+    data: Listing,
+    new: Collection[int],
+    others: Mapping[str, str] = MappingProxyType({}),
+    memo: Path | None = None,
 ) -> str:
     """Returns the parameter `compared_spans`: the spans for SpanValidator, as JSON.
 
@@ -44,11 +48,11 @@ def compared_spans(
     Args:
       data: The files that `data.examples` names.
       new: Numbers of the spans that are new; if empty, the newest one is.
-      serving: `gates.skew.serving`; "" without that setting.
+      others: Patterns of further data that spans are compared with, by setting.
       memo: File that caches the hashes of files. Default: none.
 
     Raises:
-      UserError: No file matches `serving`.
+      UserError: No file matches one of `others`.
     """
     *_, newest = chosen = data.chosen
     judged = [span for span in chosen if span.number in new]
@@ -65,10 +69,10 @@ def compared_spans(
         "judged": described(judged),
         "usual": described(usual),
     }
-    if serving:
+    for setting, pattern in others.items():
         try:
-            serving_spans = spans.find_spans(serving)
+            files = spans.find_spans(pattern)
         except UserError as error:
-            raise error.but(key="gates.skew.serving") from error
-        compared["serving"] = spans.fingerprint(serving_spans, memo)
+            raise error.but(key=setting) from error
+        compared[setting] = spans.fingerprint(files, memo)
     return json.dumps(compared)

@@ -88,7 +88,7 @@ def workload_paths(config: Config) -> WorkloadPaths:
         folder=str(config.folder),
         examples=config.data.examples,
         schema=config.schema_.file or "",
-        serving=config.serving or "",
+        others=config.other_data,
         weights=config.trainer.named_weights or "",
         plugins=config.plugins,
     )
@@ -124,13 +124,12 @@ def _span_nodes(
     from strategos.components.gate.component import SpanGate
     from strategos.components.span_validator.component import SpanValidator
 
-    without = {"skew": {"serving"}}  # a path: passed as `serving`
-    gates = config.gates.model_dump(mode="json", exclude=without)
+    gates = config.gates.without_paths()
     if fingerprints.gates:
         gates["versions"] = fingerprints.gates
     validator = SpanValidator(
         pattern=paths.examples,
-        serving=paths.serving,
+        others=_json(dict(paths.others)),
         gates=_json({**gates, "on_anomaly": config.schema_.on_anomaly}),
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,

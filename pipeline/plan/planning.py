@@ -141,7 +141,7 @@ def _compared(config: Config, data: Listing, new: Collection[int]) -> str:
         return NOTHING
     memo = file_hashes(config.run.root)
     try:
-        return compared_spans.compared_spans(data, new, config.serving or "", memo)
+        return compared_spans.compared_spans(data, new, config.other_data, memo)
     except UserError as error:
         raise config.located(error) from error
 

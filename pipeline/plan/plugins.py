@@ -39,7 +39,7 @@ def used(config: Config) -> Iterator[tuple[Registry[Any], str]]:
 
 def readers(config: Config) -> Iterator[tuple[Registry[Any], str]]:
     """Yields the readers of the data: all of them if the pattern names no suffix."""
-    patterns = filter(None, (config.data.examples, config.serving))
+    patterns = (config.data.examples, *config.other_data.values())
     for name in map(sources.name_of, patterns):
         yield from ((SOURCES, each) for each in ([name] if name else SOURCES))
 

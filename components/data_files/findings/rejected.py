@@ -126,6 +126,7 @@ def accepted_rows(
     kinds: Mapping[str, Kind],
     nulls: numerals.Nulls,
     rejected: Rejected,
+    names: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yields the rows of a piece whose values are of their columns' kinds.
 
@@ -134,6 +135,7 @@ def accepted_rows(
       kinds: Kind of each column.
       nulls: Spellings of a missing value in columns of numbers.
       rejected: Gets the other rows, if the source is tolerant.
+      names: See `convertible_rows`.
 
     Yields:
       Runs of rows as the file has them, each with the index of its first row.
@@ -143,7 +145,7 @@ def accepted_rows(
         return bad_value(piece.place, row, error, kinds[error.column])
 
     convert = functools.partial(features.convert, kinds=kinds, nulls=nulls)
-    return convertible_rows(piece, convert, explain, rejected)
+    return convertible_rows(piece, convert, explain, rejected, names)
 
 
 def convertible_rows(

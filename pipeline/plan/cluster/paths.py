@@ -49,9 +49,15 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
     data, complete, gates = config.data, config.data.complete, config.gates
     if complete:
         complete = complete.model_copy(update={"marker": at(complete.marker)})
-    if gates and gates.skew:
-        skew = gates.skew.model_copy(update={"serving": at(gates.skew.serving)})
-        gates = gates.model_copy(update={"skew": skew})
+    if gates:
+        skew = gates.skew
+        if skew:
+            skew = skew.model_copy(update={"serving": at(skew.serving)})
+        keys = {
+            name: key.model_copy(update={"file": at(key.file)})
+            for name, key in gates.keys.items()
+        }
+        gates = gates.model_copy(update={"skew": skew, "keys": keys})
     targets = {"kubeflow": config.kubeflow, "vertex": config.vertex}
     copy = config.model_copy(
         update={

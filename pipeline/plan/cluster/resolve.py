@@ -61,7 +61,7 @@ class ResolveRequest:
       key: Hash of the code and of all settings that are no parameters.
       gangs: Whether the Trainer's launcher starts processes in other pods.
       gates: Whether new spans are judged.
-      serving: `gates.skew.serving`, as steps see it; "" without that setting.
+      others: Patterns of further data, by setting, as steps see them.
       fresh_every: `trainer.fresh_every`.
       cache: `run.cache`; if false, an unchanged candidate is another model.
       root: The root of the artifacts.
@@ -76,7 +76,7 @@ class ResolveRequest:
     key: str
     gangs: bool = False
     gates: bool = False
-    serving: str = ""
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fresh_every: int | None = None
     cache: bool = True
     root: str = ""
@@ -104,7 +104,7 @@ class ResolveRequest:
             key=key,
             gangs=config.trainer.distribution.launcher != "local",
             gates=config.gates is not None,
-            serving=config.serving or "",
+            others=config.other_data,
             fresh_every=config.trainer.fresh_every,
             cache=config.run.cache,
             root=config.run.root,
@@ -211,7 +211,7 @@ def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str,
     if question.gates:
         new = _new(data, serving)
         answers["compared_spans"] = compared_spans.compared_spans(
-            data, new, question.serving
+            data, new, question.others
         )
     candidate = _candidate(question.key, {**parameters, **answers})
     return {

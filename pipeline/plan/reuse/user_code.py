@@ -113,7 +113,7 @@ def code_of(config: Config) -> uses.Code:
     local_copies = str(state_folder(config.run.root))  # of artifacts in a remote root
     here = [each for each in (*places, local_copies) if not is_remote(each)]
     left_out = {*here, *(str(Path(each).resolve()) for each in here)}
-    data = (config.data.examples, *filter(None, [config.serving]))
+    data = (config.data.examples, *config.other_data.values())
     return uses.Code(
         folder=str(folder),
         root=config.run.root,

@@ -251,7 +251,7 @@ def _unseen(config: Config, canary: Version, data: Listing) -> Span:
 
 def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any]:
     evaluator = required(config.evaluator)
-    gates = config.gates and config.gates.model_dump(mode="json", exclude={"skew"})
+    gates = config.gates and {**config.gates.without_paths(), "skew": None}
     return {
         "pattern": config.data.examples,
         "schema": config.schema_.file or "",
@@ -260,6 +260,7 @@ def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any
         "span": [span.number, span.version],
         "usual": [[each.number, each.version] for each in usual],
         "gates": gates and {**gates, "on_anomaly": config.schema_.on_anomaly},
+        "others": config.other_data,
         "label": config.label,
         "weight": config.weight,
         "evaluator": evaluator.model_dump(mode="json", exclude_none=True),

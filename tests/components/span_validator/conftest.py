@@ -44,7 +44,9 @@ def validate(tmp_path, gates):
 
     from strategos.components.span_validator import executor
 
-    def validate(judged, usual, serving="", schema=""):
+    def validate(
+        judged, usual, serving="", schema="", pattern="{SPAN}/rows.csv", others=None
+    ):
         anomalies = standard_artifacts.ExampleAnomalies()
         anomalies.uri = str(tmp_path / "anomalies")
         used = dict(gates) if serving else {**gates, "skew": None}
@@ -53,8 +55,8 @@ def validate(tmp_path, gates):
             "usual": [[number, None, ""] for number in usual],
         }
         properties = {
-            "pattern": str(tmp_path / "data" / "{SPAN}" / "rows.csv"),
-            "serving": serving,
+            "pattern": str(tmp_path / "data" / pattern),
+            "others": json.dumps({"gates.skew.serving": serving, **(others or {})}),
             "compared_spans": json.dumps(compared),
             "gates": json.dumps(used),
             "schema_file": schema,

@@ -48,6 +48,7 @@ def test_a_canary_is_judged_overall_and_by_slice_beside_the_live_model(
         "span": [2, None],
         "usual": [],
         "gates": None,
+        "others": {},
         "label": "late",
         "canary": _export(tmp_path / "canary", 1.0),
         "live": _export(tmp_path / "live", -1.0),

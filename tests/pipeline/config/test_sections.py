@@ -186,6 +186,21 @@ def test_a_config_needs_no_file():
             "gates.features.x.mean.at_least",
             "2 is more than at_most (1): nothing can pass",
         ),
+        (
+            "gates.keys.k={columns: [a], file_columns: [b]}",
+            "gates.keys.k.file_columns",
+            "names columns of `file`, which is not set",
+        ),
+        (
+            "gates.keys.k={columns: [a], file: f.csv, file_columns: [a, b]}",
+            "gates.keys.k.file_columns",
+            "names 2, and the key has 1 column",
+        ),
+        (
+            "gates.keys.k={columns: [a], file: 'x/{SPAN}.csv'}",
+            "gates.keys.k.file",
+            "the pattern has spans",
+        ),
         ("gates.features.x.values={}", "gates.features.x.values", "sets neither `at_"),
         (
             "gates.features.x.shares={a: {at_most: 5}}",
