@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import InitErrorDetails
 
 from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.data_files.sources.reading import Reading
@@ -14,7 +16,7 @@ from strategos.components.wording import counted
 from strategos.pipeline.config.data_files.csv import Csv
 from strategos.pipeline.config.data_files.split import Split
 from strategos.pipeline.config.plugins import chosen
-from strategos.pipeline.config.problems import raise_all, reject, reject_at
+from strategos.pipeline.config.problems import reject, reject_at
 from strategos.pipeline.config.types import (
     Duration,
     Filling,
@@ -263,16 +265,14 @@ class Between(Section):
     at_least: float | None = Field(None, description="Smallest value that passes.")
     at_most: float | None = Field(None, description="Largest value that passes.")
 
-    @model_validator(mode="after")
-    def _possible(self) -> Between:
+    def _problems(self) -> Iterator[InitErrorDetails]:
         low, high = self.at_least, self.at_most
         if low is None and high is None:
-            raise reject("the section sets neither `at_least` nor `at_most`")
-        if low is not None and high is not None and low > high:
+            yield reject_at((), "the section sets neither `at_least` nor `at_most`")
+        elif low is not None and high is not None and low > high:
             message = f"{low:g} is more than at_most ({high:g}): nothing can pass"
             remedy = "Swap or correct the two bounds."
-            raise_all([reject_at(("at_least",), message, remedy=remedy)])
-        return self
+            yield reject_at(("at_least",), message, remedy=remedy)
 
 
 class ShareBetween(Between):

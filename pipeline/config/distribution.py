@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import required
@@ -25,7 +25,7 @@ from strategos.pipeline.config.plugins import (
     settings_problems,
     valid_settings,
 )
-from strategos.pipeline.config.problems import raise_all, reject_at
+from strategos.pipeline.config.problems import reject_at
 from strategos.pipeline.config.types import (
     Duration,
     Hyperparameters,
@@ -208,44 +208,35 @@ class Distribution(Section):
         "distribution` estimates the time of an exchange.",
     )
 
-    @model_validator(mode="after")
-    def _fits_strategy(self) -> Distribution:
-        errors = list(self._misplaced())
+    def _problems(self) -> Iterator[InitErrorDetails]:
+        yield from self._misplaced()
         if self.strategy == "one_device" and (self.devices or 1) > 1:
             message = f"`one_device` trains on one device, not on {self.devices}"
             remedy = "Use `strategy: mirrored`, or remove `devices`."
-            errors.append(reject_at(("devices",), message, remedy=remedy))
+            yield reject_at(("devices",), message, remedy=remedy)
         if self.launched_by.hosts_join and self.strategy not in _GANGS:
             message = f"`{self.strategy}` has no workers to wait for"
             remedy = "Use `launcher: local`, or a strategy with workers."
-            errors.append(reject_at(("launcher",), message, remedy=remedy))
+            yield reject_at(("launcher",), message, remedy=remedy)
         if self.min_workers:
-            errors += self._inelastic(self.min_workers)
+            yield from self._inelastic(self.min_workers)
         for name in _JOBS:
             if self._given(name) and self.launcher != name:
                 message = f"has no effect under `launcher: {self.launcher}`"
                 remedy = f"Remove it, or use `launcher: {name}`."
-                errors.append(reject_at((name,), message, remedy=remedy))
+                yield reject_at((name,), message, remedy=remedy)
         model = self.launched_by.settings
-        errors += settings_problems(model, self.settings, ("settings",))
+        yield from settings_problems(model, self.settings, ("settings",))
         if self.pods and not self.pods.image:
             message = "is missing, and names the image of the pods"
             remedy = "Set `image: REGISTRY/NAME:TAG`, an image with Strategos."
-            errors.append(reject_at((self.launcher, "image"), message, remedy=remedy))
+            yield reject_at((self.launcher, "image"), message, remedy=remedy)
         if self.launcher == "vertex":
-            errors += self._machine_problems()
+            yield from self._machine_problems()
         if seconds(self.stall_timeout) < _SHORTEST_STALL:
             message = "a process that works sends a heartbeat only every five seconds"
-            errors.append(
-                reject_at(
-                    ("stall_timeout",),
-                    message,
-                    remedy=f"Set it to {_SHORTEST_STALL}s or more.",
-                )
-            )
-        if errors:
-            raise_all(errors)
-        return self
+            remedy = f"Set it to {_SHORTEST_STALL}s or more."
+            yield reject_at(("stall_timeout",), message, remedy=remedy)
 
     def _misplaced(self) -> Iterator[InitErrorDetails]:
         """Yields an error for each key that has no effect under the strategy."""

@@ -10,7 +10,6 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic_core import InitErrorDetails
 
@@ -75,14 +74,12 @@ class Limits(Section):
         None, description="Largest rise above the model in production that passes."
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> Limits:
+    def _problems(self) -> Iterator[InitErrorDetails]:
         low, high = self.at_least, self.at_most
         if low is not None and high is not None and low > high:
             message = f"{low:g} is more than at_most ({high:g}): nothing can pass"
             remedy = "Swap or correct the two limits."
-            raise_all([reject_at(("at_least",), message, remedy=remedy)])
-        return self
+            yield reject_at(("at_least",), message, remedy=remedy)
 
 
 class Judged(Limits):

@@ -11,7 +11,6 @@ from pydantic import (
     StringConstraints,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic_core import InitErrorDetails
 
@@ -25,7 +24,7 @@ from strategos.pipeline.config.plugins import (
     settings_problems,
     valid_settings,
 )
-from strategos.pipeline.config.problems import raise_all, reject, reject_at
+from strategos.pipeline.config.problems import reject, reject_at
 from strategos.pipeline.config.types import (
     PASSWORD_VARIABLE,
     SERVERS,
@@ -161,13 +160,10 @@ class Engine(Section):
         description="Settings of a runner that is a plug-in, as it declares them.",
     )
 
-    @model_validator(mode="after")
-    def _fits_runner(self) -> Engine:
-        errors = [*self._misplaced(), *self._missing()]
-        errors += settings_problems(self._declared, self.settings, ("settings",))
-        if errors:
-            raise_all(errors)
-        return self
+    def _problems(self) -> Iterator[InitErrorDetails]:
+        yield from self._misplaced()
+        yield from self._missing()
+        yield from settings_problems(self._declared, self.settings, ("settings",))
 
     def _misplaced(self) -> Iterator[InitErrorDetails]:
         for name, runners in _UNDER.items():

@@ -20,28 +20,20 @@ from strategos.components.files.filesystems import needs_copies
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.targets.label import Label
 from strategos.components.trainer.operation import Operation
-from strategos.pipeline.config.cluster.sections import (
-    KNOWN_STEPS,
-    Kubeflow,
-    Vertex,
-)
+from strategos.pipeline.config.cluster.sections import KNOWN_STEPS, Kubeflow, Vertex
 from strategos.pipeline.config.data import Data, Gates
-from strategos.pipeline.config.data_files.split import Split
-from strategos.pipeline.config.distribution import Distribution
-from strategos.pipeline.config.evaluator import Bound, Evaluator, Limits
+from strategos.pipeline.config.evaluator import Evaluator
 from strategos.pipeline.config.labels import checks as label_checks
+from strategos.pipeline.config.labels.label_text import LabelText
 from strategos.pipeline.config.nodes.order import problems as node_problems
-from strategos.pipeline.config.nodes.sections import Node, Nodes
+from strategos.pipeline.config.nodes.sections import Nodes
 from strategos.pipeline.config.operating import Notify, Pusher, Schedule
 from strategos.pipeline.config.problems import raise_all, reject, reject_at
-from strategos.pipeline.config.run import Engine, Run
-from strategos.pipeline.config.trainer import Checkpoint, Trainer
-from strategos.pipeline.config.training.callbacks import Callbacks
-from strategos.pipeline.config.training.early_stopping import EarlyStopping
+from strategos.pipeline.config.run import Run
+from strategos.pipeline.config.trainer import Trainer
 from strategos.pipeline.config.types import (
     LATEST,
     Hyperparameters,
-    LabelText,
     Module,
     Name,
     PathText,
@@ -51,30 +43,6 @@ from strategos.pipeline.config.types import (
     has_spans,
     main_file,
 )
-
-__all__ = [
-    "Bound",
-    "Callbacks",
-    "Checkpoint",
-    "Config",
-    "Data",
-    "Distribution",
-    "EarlyStopping",
-    "Engine",
-    "Evaluator",
-    "Gates",
-    "Kubeflow",
-    "Limits",
-    "Node",
-    "Pusher",
-    "Run",
-    "Schedule",
-    "Schema",
-    "Split",
-    "Trainer",
-    "Transform",
-    "Vertex",
-]
 
 
 class Schema(Section):
@@ -108,6 +76,29 @@ class Transform(Section):
         "`preprocessing_fn` depends in a way that a run cannot record, such as files "
         "that a subprocess reads. Their contents are part of the cache key.",
     )
+
+
+_NEEDED_BY = {
+    "evaluator": (
+        *("compare_fresh", True),
+        "`trainer.compare_fresh` compares two models, but without this section none is "
+        "evaluated",
+        "Add `evaluator: {task: …, metrics: […]}`, or remove `trainer.compare_fresh`.",
+    ),
+    "pusher": (
+        *("warm_start", LATEST),
+        "`trainer.warm_start: latest` starts from the newest pushed model, but without "
+        "this section none is pushed",
+        "Add `pusher: {to: DIR}`, or set `trainer.warm_start` to a model's folder.",
+    ),
+    "vertex": (
+        *("distribution.launcher", "vertex"),
+        "`trainer.distribution.launcher: vertex` creates jobs, but without this "
+        "section no project is named",
+        "Add `vertex: {project: …, image: …, root: gs://…}`.",
+    ),
+}
+"""Sections that a value of a key of `trainer` needs: key, value, problem and remedy."""
 
 
 class Config(Section):
@@ -270,32 +261,15 @@ class Config(Section):
             key = key.rpartition(".")[0]
         return self._places.get(key) or Place(str(self._path))
 
-    def problem(
-        self,
-        key: str,
-        message: str = "",
-        *,
-        received: str = "",
-        expected: str = "",
-        remedy: str = "",
-    ) -> BadInputError:
+    def problem(self, key: str, message: str = "", **fields: Any) -> BadInputError:
         """An error about the value of `key`, with the place where it is set.
 
         Args:
           key: E.g. `trainer.epochs`.
           message: As in `UserError`.
-          received: As in `UserError`.
-          expected: As in `UserError`.
-          remedy: As in `UserError`.
+          **fields: `received`, `expected` and `remedy` of a `UserError`.
         """
-        return BadInputError(
-            message,
-            key=key,
-            place=self.where(key),
-            received=received,
-            expected=expected,
-            remedy=remedy,
-        )
+        return BadInputError(message, key=key, place=self.where(key), **fields)
 
     def located(self, error: UserError, key: str = "") -> UserError:
         """Returns a copy of `error` with the key and place of a setting.
@@ -332,21 +306,14 @@ class Config(Section):
     def _fits_label(cls, value: Any, info: ValidationInfo) -> Any:
         return label_checks.checked(value, info)
 
-    @field_validator("evaluator")
+    @field_validator("evaluator", "pusher", "vertex")
     @classmethod
-    def _can_be_compared(
-        cls, evaluator: Evaluator | None, info: ValidationInfo
-    ) -> Evaluator | None:
+    def _is_not_missing(cls, section: Any, info: ValidationInfo) -> Any:
         trainer = info.data.get("trainer")
-        if trainer and trainer.compare_fresh and not evaluator:
-            raise reject(
-                "`trainer.compare_fresh` compares two models, but without this section "
-                "none is evaluated",
-                remedy="Add `evaluator: {task: …, metrics: […]}`, or remove "
-                "`trainer.compare_fresh`.",
-                because="trainer.compare_fresh",
-            )
-        return evaluator
+        key, value, why, remedy = _NEEDED_BY[str(info.field_name)]
+        if trainer and not section and attrgetter(key)(trainer) == value:
+            raise reject(why, remedy=remedy, because=f"trainer.{key}")
+        return section
 
     @field_validator("kubeflow", "vertex")
     @classmethod
@@ -359,37 +326,6 @@ class Config(Section):
             message = f"no step has the name {', '.join(unknown)}"
             raise_all([reject_at(("steps",), message, expected=", ".join(known))])
         return target
-
-    @field_validator("vertex")
-    @classmethod
-    def _has_training_jobs(
-        cls, vertex: Vertex | None, info: ValidationInfo
-    ) -> Vertex | None:
-        trainer = info.data.get("trainer")
-        if trainer and trainer.distribution.launcher == "vertex" and not vertex:
-            raise reject(
-                "`trainer.distribution.launcher: vertex` creates jobs, but without "
-                "this section no project is named",
-                remedy="Add `vertex: {project: …, image: …, root: gs://…}`.",
-                because="trainer.distribution.launcher",
-            )
-        return vertex
-
-    @field_validator("pusher")
-    @classmethod
-    def _latest_is_pushed(
-        cls, pusher: Pusher | None, info: ValidationInfo
-    ) -> Pusher | None:
-        trainer = info.data.get("trainer")
-        if trainer and trainer.warm_start == LATEST and not pusher:
-            raise reject(
-                "`trainer.warm_start: latest` starts from the newest pushed model, but "
-                "without this section none is pushed",
-                remedy="Add `pusher: {to: DIR}`, or set `trainer.warm_start` to a "
-                "model's folder.",
-                because="trainer.warm_start",
-            )
-        return pusher
 
     @field_validator("nodes")
     @classmethod

@@ -8,7 +8,7 @@ restarts, checkpoints) become its `Operation`, which caching never compares.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -28,7 +28,7 @@ from strategos.components.trainer.phases import check_epochs
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.distribution import Distribution
-from strategos.pipeline.config.problems import raise_all, reject_at
+from strategos.pipeline.config.problems import reject_at
 from strategos.pipeline.config.training.callbacks import Callbacks
 from strategos.pipeline.config.training.optimizer import Optimizer, conflicts
 from strategos.pipeline.config.training.phases import Phase, PhaseName, total_epochs
@@ -219,24 +219,10 @@ class Trainer(Section):
         epochs = total_epochs(values.get("phases")) if isinstance(values, dict) else 0
         return {**values, "epochs": values.get("epochs", epochs)} if epochs else values
 
-    @model_validator(mode="after")
-    def _can_work(self) -> Trainer:
-        errors = list(self._combinations())
-        if errors:
-            raise_all(errors)
-        return self
-
-    def _combinations(self) -> Iterator[InitErrorDetails]:
-        """Settings that contradict each other."""
-        strategy = self.distribution.strategy
-        try:
-            check_replicas(self.batch_size, self.distribution.known_replicas)
-        except UserError as error:
-            fields = {"received": error.received, "remedy": error.remedy}
-            yield reject_at(("batch_size",), error.message, **fields)
-        else:
-            yield from self._too_many_parts()
-            yield from self._uneven_sizes()
+    def _problems(self) -> Iterator[InitErrorDetails]:
+        replicas = self.distribution.known_replicas
+        too_small = _rejected("batch_size", check_replicas, self.batch_size, replicas)
+        yield from too_small or self._undivided()
         chosen = self.callbacks.best_checkpoint or self.callbacks.early_stopping
         epochs = None if self.evaluate_every else self.epochs
         yield from conflicts(self.optimizer, epochs, bool(chosen))
@@ -268,45 +254,31 @@ class Trainer(Section):
                 remedy="Remove one of the two settings.",
             )
         if self.phases:
-            try:
-                check_epochs([x.epochs for x in self.phases.values()], self.epochs)
-            except UserError as error:
-                fields = {"received": error.received, "remedy": error.remedy}
-                yield reject_at(("epochs",), error.message, **fields)
+            of_phases = [each.epochs for each in self.phases.values()]
+            yield from _rejected("epochs", check_epochs, of_phases, self.epochs)
         if self.phases and self.evaluate_every:
             yield reject_at(
                 ("evaluate_every",),
                 "has no meaning beside `phases`, whose epochs are passes over the rows",
                 remedy="Remove one of the two settings.",
             )
-        if strategy == "parameter_server":
+        if self.distribution.strategy == "parameter_server":
             for key, (why, instead) in NOT_ON_SERVERS.items():
                 if getattr(self, key):
                     remedy = f"Remove it, or use `{instead}`."
                     yield reject_at((key,), why, remedy=remedy)
 
-    def _too_many_parts(self) -> Iterator[InitErrorDetails]:
-        if not self.accumulate_steps:
-            return
-        replicas = self.distribution.known_replicas
-        try:
-            check_parts(self.batch_size, replicas, self.accumulate_steps)
-        except UserError as error:
-            fields = {"received": error.received, "remedy": error.remedy}
-            yield reject_at(("accumulate_steps",), error.message, **fields)
-
-    def _uneven_sizes(self) -> Iterator[InitErrorDetails]:
-        """A batch that some size of the gang cannot divide, where it must."""
-        least, most = self.distribution.min_workers, self.distribution.known_replicas
-        if not least or (self.steps_per_execution or 1) == 1:
-            return
-        each = self.distribution.devices or 1
-        sizes = [each * workers for workers in range(least, most // each + 1)]
-        try:
-            check_even_for_each(self.batch_size, sizes or [most], SEVERAL_STEPS)
-        except UserError as error:
-            fields = {"received": error.received, "remedy": error.remedy}
-            yield reject_at(("batch_size",), error.message, **fields)
+    def _undivided(self) -> Iterator[InitErrorDetails]:
+        """A batch with too few rows for its parts, or that a size of the gang must, and
+        cannot, divide."""
+        size, most = self.batch_size, self.distribution.known_replicas
+        if parts := self.accumulate_steps:
+            yield from _rejected("accumulate_steps", check_parts, size, most, parts)
+        least, each = self.distribution.min_workers, self.distribution.devices or 1
+        if least and (self.steps_per_execution or 1) > 1:
+            sizes = [each * n for n in range(least, most // each + 1)] or [most]
+            check = check_even_for_each
+            yield from _rejected("batch_size", check, size, sizes, SEVERAL_STEPS)
 
     @property
     def named_weights(self) -> str | None:
@@ -355,3 +327,15 @@ class Trainer(Section):
             check_numerics=self.debug.check_numerics,
             job=distribution.job(kubeflow, vertex),
         )
+
+
+def _rejected(
+    key: str, check: Callable[..., object], *values: Any
+) -> list[InitErrorDetails]:
+    """The error of a key that a check of the Trainer rejects; else none."""
+    try:
+        check(*values)
+    except UserError as error:
+        fields = {"received": error.received, "remedy": error.remedy}
+        return [reject_at((key,), error.message, **fields)]
+    return []

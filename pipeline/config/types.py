@@ -21,14 +21,15 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
+    model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import mask
 from strategos.components.files.filesystems import is_remote
-from strategos.components.targets.label import Label
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.introspect import Allowed, PathMark
-from strategos.pipeline.config.problems import received, reject
+from strategos.pipeline.config.problems import raise_all, received, reject
 
 PASSWORD_VARIABLE = "STRATEGOS_METADATA_PASSWORD"
 """The environment variable that holds the password of `run.metadata`."""
@@ -48,11 +49,24 @@ LATEST = "latest"
 
 
 class Section(BaseModel):
-    """A section of the YAML: frozen, without unknown keys, without conversions."""
+    """A section of the YAML: frozen, without unknown keys, without conversions.
+
+    A subclass whose keys may contradict each other overrides `_problems`.
+    """
 
     model_config = ConfigDict(
         defer_build=True, frozen=True, extra="forbid", strict=True, allow_inf_nan=False
     )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Section:
+        if problems := list(self._problems()):
+            raise_all(problems)
+        return self
+
+    def _problems(self) -> Iterator[InitErrorDetails]:
+        """Yields an error for each valid key that contradicts another one."""
+        return iter(())
 
 
 def has_spans(pattern: str) -> bool:
@@ -107,7 +121,8 @@ def name_after(folder: str) -> str:
     return slug or "pipeline"
 
 
-def _not_empty(text: str) -> str:
+def not_empty(text: str) -> str:
+    """Returns `text`; rejects one of blanks alone."""
     if not text.strip():
         raise reject("received an empty text")
     return text
@@ -249,59 +264,17 @@ def _time_zone(name: str) -> str:
     return name
 
 
-def _label(value: Any) -> Any:
-    """A label as `Label.text`; a value of another kind stays for pydantic to reject."""
-    if isinstance(value, dict):
-        return _heads(value)
-    if not isinstance(value, list | tuple):
-        return value
-    columns = tuple(value)
-    if not columns or not all(isinstance(name, str) and name for name in columns):
-        raise reject(received=received(value), expected="names of columns")
-    repeated = next((name for name in columns if columns.count(name) > 1), "")
-    if repeated:
-        raise reject(f"`{repeated}` is named twice", remedy="Name each column once.")
-    return Label(columns).text
-
-
-def _heads(value: dict[Any, Any]) -> str:
-    """A label of several heads as `Label.text`."""
-    expected = "two heads or more, `{OUTPUT: COLUMN, …}`: outputs of the model, and "
-    expected += "the column that each learns"
-    for output, column in value.items():
-        if not (isinstance(output, str) and re.fullmatch(r"[A-Za-z_][\w-]*", output)):
-            raise reject(received=received(output), expected="the name of an output")
-        if isinstance(column, list):
-            raise reject(
-                f"`{output}` names several columns, and a head learns one",
-                remedy="Give each column an output, or make one of them in "
-                "`preprocessing_fn`.",
-            )
-        if not (isinstance(column, str) and column):
-            raise reject(received=f"{output}: {received(column)}", expected=expected)
-    if len(value) < 2:
-        remedy = "For a model with one output, write its column alone."
-        raise reject(received=received(value), expected=expected, remedy=remedy)
-    return Label.of(value).text
-
-
-Text = Annotated[str, Allowed("text"), AfterValidator(_not_empty)]
-LabelText = Annotated[
-    str,
-    BeforeValidator(_label),
-    Allowed("a column, a list of columns, or a mapping of outputs to columns"),
-    AfterValidator(_not_empty),
-    Field(json_schema_extra={"type": ["string", "array", "object"]}),
-]
+Text = Annotated[str, Allowed("text"), AfterValidator(not_empty)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+TextOrCount = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    Field(json_schema_extra={"type": ["string", "integer"]}),
+]
+"""A text that YAML reads as a whole number if it is not in quotes, such as `3`."""
 Spellings = Annotated[
     tuple[
-        Annotated[
-            str,
-            BeforeValidator(_number_as_text),
-            Allowed('texts or whole numbers; `"null"` in quotes'),
-            Field(json_schema_extra={"type": ["string", "integer"]}),
-        ],
+        Annotated[TextOrCount, Allowed('texts or whole numbers; `"null"` in quotes')],
         ...,
     ],
     Field(strict=False),
@@ -338,22 +311,18 @@ Function = Annotated[
     Allowed("`module` or `module:function`"),
 ]
 Spans = Annotated[
-    str,
-    BeforeValidator(_number_as_text),
+    TextOrCount,
     StringConstraints(pattern=r"^(all|latest( [1-9][0-9]*)?|[0-9]+(\.\.[0-9]*)?)$"),
     Allowed(
         "all, latest, a window such as latest 6, a number such as 3, or a range such "
         "as 1..6 or 3.."
     ),
     AfterValidator(ordered),
-    Field(json_schema_extra={"type": ["string", "integer"]}),
 ]
 CountOrNever = Annotated[
-    str,
-    BeforeValidator(_number_as_text),
+    TextOrCount,
     StringConstraints(pattern=r"^([1-9][0-9]{0,17}|never)$"),
     Allowed("a whole number, at least 1, or never"),
-    Field(json_schema_extra={"type": ["string", "integer"]}),
 ]
 Duration = Annotated[
     str,
@@ -370,11 +339,9 @@ TimeZone = Annotated[
     str, Allowed("a time zone, such as Europe/Berlin"), AfterValidator(_time_zone)
 ]
 Size = Annotated[
-    str,
-    BeforeValidator(_number_as_text),
+    TextOrCount,
     StringConstraints(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})? ?([KMGT]i?)?B?$"),
     Allowed("bytes, such as 1GB, 64MiB or 4096"),
-    Field(json_schema_extra={"type": ["string", "integer"]}),
 ]
 Rate = Annotated[
     str,

@@ -61,7 +61,9 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
     from tfx.proto.orchestration import pipeline_pb2
 
-    from strategos.pipeline.config.sections import Config, Node, Trainer, Transform
+    from strategos.pipeline.config.nodes.sections import Node
+    from strategos.pipeline.config.sections import Config, Transform
+    from strategos.pipeline.config.trainer import Trainer
 
 _PACKAGE = Path(__file__).parents[2]
 

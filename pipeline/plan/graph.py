@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
     from tfx.orchestration.pipeline import Pipeline
 
+    from strategos.pipeline.config.nodes.sections import Node
     from strategos.pipeline.config.operating import Pusher as PusherSection
-    from strategos.pipeline.config.sections import Config, Node, Trainer, Transform
+    from strategos.pipeline.config.sections import Config, Transform
+    from strategos.pipeline.config.trainer import Trainer
 
 
 def build(

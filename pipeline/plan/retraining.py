@@ -19,7 +19,7 @@ from strategos.pipeline.plan import compared_spans, span_preview
 from strategos.pipeline.plan.span_preview import Preview
 
 if TYPE_CHECKING:
-    from strategos.pipeline.config.sections import Schedule
+    from strategos.pipeline.config.operating import Schedule
     from strategos.pipeline.history.attempts import Push, RunAttempt, Span
     from strategos.pipeline.history.models import Version
 

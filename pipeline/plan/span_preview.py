@@ -11,7 +11,7 @@ from strategos.components.evaluation import summary
 from strategos.components.evaluation.metrics import SliceMetrics
 
 if TYPE_CHECKING:
-    from strategos.pipeline.config.sections import Schedule
+    from strategos.pipeline.config.operating import Schedule
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strategos.components.data_files import spans
 from strategos.components.data_files.listing import NoneCompleteError, TooFewSpansError
 from strategos.components.errors import required
-from strategos.pipeline.config.sections import Schedule
+from strategos.pipeline.config.operating import Schedule
 from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import RetrainingDecision

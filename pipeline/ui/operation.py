@@ -11,7 +11,7 @@ from strategos.components.data_files import span_checks
 from strategos.components.data_files.spans import Span
 from strategos.components.errors import UserError
 from strategos.components.wording import counted, duration
-from strategos.pipeline.config.sections import Schedule
+from strategos.pipeline.config.operating import Schedule
 from strategos.pipeline.history import attempts, decisions
 from strategos.pipeline.history import runs as past_runs
 from strategos.pipeline.history.attempts import RunAttempt

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import InitErrorDetails
 
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.launchers.jobs.vertex import custom_job
@@ -15,7 +17,7 @@ from strategos.pipeline.config.cluster.sections import (
     Kubeflow,
     Vertex,
     Volume,
-    reject_shared_paths,
+    shared_paths,
 )
 from strategos.pipeline.config.cluster.types import (
     WORKLOAD,
@@ -25,7 +27,7 @@ from strategos.pipeline.config.cluster.types import (
     Memory,
 )
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import reject
+from strategos.pipeline.config.problems import reject, reject_at
 from strategos.pipeline.config.types import Duration, Section, Text, seconds
 
 # Options of sbatch that `components/trainer/launchers/slurm.py` sets for each job.
@@ -142,20 +144,19 @@ class PodJob(Section):
         "pulled.",
     )
 
-    @model_validator(mode="after")
-    def _paths_fit(self) -> PodJob:
-        reject_shared_paths(*self.volumes, *self.secrets, *self.config_maps)
+    def _problems(self) -> Iterator[InitErrorDetails]:
+        yield from shared_paths(*self.volumes, *self.secrets, *self.config_maps)
         folder, mounts = self.folder, [each.path for each in self.volumes]
         if not folder or is_remote(folder):
-            return self
+            return
         if not any(Path(folder).is_relative_to(path) for path in mounts):
-            raise reject(
+            yield reject_at(
+                (),
                 f"`folder: {folder}` is on no volume of the pods",
                 expected=f"a folder below {' or '.join(mounts)}" if mounts else "",
                 remedy="Use a URL such as s3://BUCKET/FOLDER; or add the volume: "
                 "`volumes: [{claim: NAME, path: /mnt/NAME}]`.",
             )
-        return self
 
     def operation(self, service: Kubeflow | None) -> dict[str, Any]:
         """The settings with times in seconds.
@@ -196,21 +197,17 @@ class VertexJob(Section):
         "1h", description="Time allowed for a job to wait for machines."
     )
 
-    @model_validator(mode="after")
-    def _tpu_has_one_host(self) -> VertexJob:
+    def _problems(self) -> Iterator[InitErrorDetails]:
+        machine = f"`machine_type: {self.machine_type}`"
         try:
-            is_tpu = bool(custom_job.topology(self.machine_type))
+            is_tpu = self.has_tpu
         except ValueError:
-            raise reject(
-                f"`machine_type: {self.machine_type}` is no TPU of one host",
-                expected="such as ct5lp-hightpu-1t, -4t or -8t",
-            ) from None
+            expected = "such as ct5lp-hightpu-1t, -4t or -8t"
+            yield reject_at((), f"{machine} is no TPU of one host", expected=expected)
+            return
         if is_tpu and self.accelerator:
-            raise reject(
-                f"`machine_type: {self.machine_type}` has a TPU and no GPUs",
-                remedy="Remove `accelerator`.",
-            )
-        return self
+            message = f"{machine} has a TPU and no GPUs"
+            yield reject_at((), message, remedy="Remove `accelerator`.")
 
     @property
     def has_tpu(self) -> bool:

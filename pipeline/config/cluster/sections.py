@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import (
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import Field, StringConstraints
+from pydantic_core import InitErrorDetails
 
 from strategos.components import node_ids
 from strategos.pipeline.config.cluster.types import (
@@ -26,7 +24,7 @@ from strategos.pipeline.config.cluster.types import (
     Variable,
 )
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import reject
+from strategos.pipeline.config.problems import reject_at
 from strategos.pipeline.config.types import (
     Duration,
     NotNegative,
@@ -105,17 +103,16 @@ class Toleration(Section):
         None, description="The taint's effect. By default, every effect."
     )
 
-    @model_validator(mode="after")
-    def _fits_operator(self) -> Toleration:
+    def _problems(self) -> Iterator[InitErrorDetails]:
         if (self.operator == "Equal") != (self.value is not None) or (
             self.operator == "Equal" and self.key is None
         ):
-            raise reject(
+            yield reject_at(
+                (),
                 "`key` and `value` belong to `operator: Equal`, and only `key` to "
                 "`Exists`",
                 remedy="Set `operator: Equal` with both, or remove `value`.",
             )
-        return self
 
 
 class PodStep(Step):
@@ -163,19 +160,19 @@ class Keys(Section):
         None, description="Folder in each step with a file per key."
     )
 
-    @model_validator(mode="after")
-    def _is_used(self) -> Keys:
+    def _problems(self) -> Iterator[InitErrorDetails]:
         if not self.env and not self.path:
-            raise reject("no step would see it", remedy="Set `env` or `path`.")
-        return self
+            remedy = "Set `env` or `path`."
+            yield reject_at((), "no step would see it", remedy=remedy)
 
 
-def reject_shared_paths(*mounted: Volume | Keys) -> None:
-    """Rejects two volumes, secrets or config maps with the same mount path."""
+def shared_paths(*mounted: Volume | Keys) -> Iterator[InitErrorDetails]:
+    """Yields an error if two volumes, secrets or config maps have one mount path."""
     paths = Counter(each.path for each in mounted if each.path)
     twice = [path for path, n in paths.items() if n > 1]
     if twice:
-        raise reject(
+        yield reject_at(
+            (),
             f"two volumes, secrets or config maps have the path {twice[0]}",
             remedy="Give each a path of its own.",
         )
@@ -256,10 +253,8 @@ class Kubeflow(Section):
         (), description="Secrets with the credentials of the image's registry."
     )
 
-    @model_validator(mode="after")
-    def _paths_differ(self) -> Kubeflow:
-        reject_shared_paths(*self.volumes, *self.secrets, *self.config_maps)
-        return self
+    def _problems(self) -> Iterator[InitErrorDetails]:
+        return shared_paths(*self.volumes, *self.secrets, *self.config_maps)
 
     def step(self, node: str) -> PodStep:
         """The settings of a step: its own ones override `default`."""

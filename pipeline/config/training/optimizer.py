@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import reject, reject_at
+from strategos.pipeline.config.problems import reject_at
 from strategos.pipeline.config.types import Positive, Section
 
 _Limit = Annotated[float, Field(gt=0), Allowed("a number above 0")]
@@ -29,15 +29,14 @@ class Clip(Section):
         None, description="Largest absolute value of a gradient (`clipvalue`)."
     )
 
-    @model_validator(mode="after")
-    def _one(self) -> Clip:
+    def _problems(self) -> Iterator[InitErrorDetails]:
         names = [x for x in type(self).model_fields if getattr(self, x) is not None]
         if len(names) != 1:
-            raise reject(
+            yield reject_at(
+                (),
                 received=", ".join(names) or "none of the three",
                 expected="one of norm, global_norm, value",
             )
-        return self
 
 
 class WeightAverage(Section):

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import InitErrorDetails
 
 from strategos.pipeline.config.introspect import Allowed
-from strategos.pipeline.config.problems import (
-    raise_all,
-    received,
-    reject,
-    reject_at,
-)
+from strategos.pipeline.config.problems import received, reject, reject_at
 from strategos.pipeline.config.training.early_stopping import EarlyStopping
 from strategos.pipeline.config.types import Positive, Section, Text
 
@@ -82,14 +77,7 @@ class Phase(Section):
         "gives on the weights of its best epoch. null: never.",
     )
 
-    @model_validator(mode="after")
-    def _can_work(self) -> Phase:
-        errors = list(self._combinations())
-        if errors:
-            raise_all(errors)
-        return self
-
-    def _combinations(self) -> Iterator[InitErrorDetails]:
+    def _problems(self) -> Iterator[InitErrorDetails]:
         if self.base and self.trainable is None:
             yield reject_at(
                 ("base",),

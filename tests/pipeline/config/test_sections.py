@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from strategos.pipeline.config.loading import ConfigError, load
-from strategos.pipeline.config.sections import Config, Schedule
+from strategos.pipeline.config.operating import Schedule
+from strategos.pipeline.config.sections import Config
 
 SHORTEST = """\
 label: late

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from strategos.pipeline.config.sections import Schedule
+from strategos.pipeline.config.operating import Schedule
 from strategos.pipeline.history.attempts import Push, RunAttempt
 from strategos.pipeline.history.models import Version
 from strategos.pipeline.plan import retraining

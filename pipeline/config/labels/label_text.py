@@ -1,0 +1,58 @@
+"""The type of `label`: a column, several, or one for each output of the model."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from strategos.components.targets.label import Label
+from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.problems import received, reject
+from strategos.pipeline.config.types import not_empty
+
+
+def _label(value: Any) -> Any:
+    """A label as `Label.text`; a value of another kind stays for pydantic to reject."""
+    if isinstance(value, dict):
+        return _heads(value)
+    if not isinstance(value, list | tuple):
+        return value
+    columns = tuple(value)
+    if not columns or not all(isinstance(name, str) and name for name in columns):
+        raise reject(received=received(value), expected="names of columns")
+    repeated = next((name for name in columns if columns.count(name) > 1), "")
+    if repeated:
+        raise reject(f"`{repeated}` is named twice", remedy="Name each column once.")
+    return Label(columns).text
+
+
+def _heads(value: dict[Any, Any]) -> str:
+    """A label of several heads as `Label.text`."""
+    expected = "two heads or more, `{OUTPUT: COLUMN, …}`: outputs of the model, and "
+    expected += "the column that each learns"
+    for output, column in value.items():
+        if not (isinstance(output, str) and re.fullmatch(r"[A-Za-z_][\w-]*", output)):
+            raise reject(received=received(output), expected="the name of an output")
+        if isinstance(column, list):
+            raise reject(
+                f"`{output}` names several columns, and a head learns one",
+                remedy="Give each column an output, or make one of them in "
+                "`preprocessing_fn`.",
+            )
+        if not (isinstance(column, str) and column):
+            raise reject(received=f"{output}: {received(column)}", expected=expected)
+    if len(value) < 2:
+        remedy = "For a model with one output, write its column alone."
+        raise reject(received=received(value), expected=expected, remedy=remedy)
+    return Label.of(value).text
+
+
+LabelText = Annotated[
+    str,
+    BeforeValidator(_label),
+    Allowed("a column, a list of columns, or a mapping of outputs to columns"),
+    AfterValidator(not_empty),
+    Field(json_schema_extra={"type": ["string", "array", "object"]}),
+]
