@@ -49,7 +49,7 @@ COMPONENT_FLOORS = [
         (
             *("errors", "events", "exported", "fork_server", "fork_serving", "limits"),
             *("lone_messages", "node_ids", "processes", "runtime_parameters"),
-            *("targets", "wording"),
+            *("slow_imports", "targets", "wording"),
         ),
         ("files", "services"),
         ("schema_file", "worker_process"),

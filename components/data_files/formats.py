@@ -19,6 +19,7 @@ from typing import IO, cast
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote
+from strategos.components.slow_imports import pa
 
 PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
@@ -81,8 +82,6 @@ def unpacked_file(path: str) -> Iterator[IO[bytes]]:
             with gzip.open(file) as unpacked:
                 yield cast(IO[bytes], unpacked)
             return
-        import pyarrow as pa
-
         with pa.CompressedInputStream(file, codec) as stream:
             yield cast(IO[bytes], io.BufferedReader(stream, _BUFFER))
 
@@ -104,8 +103,6 @@ def write_packed(path: str, content: bytes) -> None:
     if codec is None:
         Path(path).write_bytes(content)
         return
-    import pyarrow as pa
-
     with pa.CompressedOutputStream(path, codec) as file:
         file.write(content)
 

@@ -22,10 +22,9 @@ from strategos.components.evaluation.metrics import (
     Batch,
     Metric,
 )
+from strategos.components.slow_imports import np
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from strategos.components.evaluation.curves import Area, Curves, Steps
     from strategos.components.evaluation.trivial import OneAnswer
 
@@ -54,22 +53,16 @@ class Ratio(Metric):
 
     def below(self, batch: Batch) -> np.ndarray:
         """The denominator of each row, float64 [rows]; by default 1: a mean."""
-        import numpy as np
-
         return np.ones_like(batch.label)
 
     def sums(self, batch: Batch) -> np.ndarray:
         """See `Metric`: both sums, and that of sizes below; float64 [3, slices]."""
-        import numpy as np
-
         above, below = self.above(batch), self.below(batch)
         size = np.abs(below) if self.adds_signs else below
         return np.stack([batch.total(each) for each in (above, below, size)])
 
     def finish(self, sums: np.ndarray) -> np.ndarray:
         """See `Metric`: NaN where the sum below the line is 0."""
-        import numpy as np
-
         above, below, size = sums
         # Not by an absolute bound: weights may be as small as 1e-12.
         undefined = np.abs(below) <= _CANCELLED * size
@@ -154,16 +147,12 @@ class Accuracy(Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        import numpy as np
-
         if batch.task == "multi_class":
             return batch.columns["right"]
         return (positive(batch, self) == batch.label).astype(np.float64)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         if one.task == "multi_class":
             return one.share
         right = np.where(one.ones(self), one.shares, 1 - one.shares)
@@ -192,8 +181,6 @@ class Precision(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         found, predicted, _ = one.found(self)
         return np.where(predicted > 0, found / np.maximum(predicted, 1), np.nan)
 
@@ -220,8 +207,6 @@ class Recall(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         found, _, labelled = one.found(self)
         known = labelled > 0
         return np.where(known, found / np.where(known, labelled, 1.0), np.nan)
@@ -241,8 +226,6 @@ class LogLoss(Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        import numpy as np
-
         if batch.task == "multi_class":
             return batch.columns["loss"]
         label, p = batch.label, np.clip(batch.prediction, EPSILON, 1 - EPSILON)
@@ -250,8 +233,6 @@ class LogLoss(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         if one.task == "multi_class":
             return one.loss
         both = (one.shares > 0) & (one.shares < 1)
@@ -280,8 +261,6 @@ class Calibration(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         return np.where(np.isclose(one.answer, 0.0), np.nan, 1.0)
 
 
@@ -328,8 +307,6 @@ class Mae(Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        import numpy as np
-
         return np.abs(batch.prediction - batch.label)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
@@ -362,14 +339,10 @@ class Rmse(Mse):
 
     def finish(self, sums: np.ndarray) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         return np.sqrt(super().finish(sums))
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         return np.sqrt(one.variance)
 
 
@@ -381,16 +354,12 @@ def positive(batch: Batch, metric: Metric) -> np.ndarray:
       metric: A metric with a threshold, which is compared in single precision: a
         model's answer of 0.3 is not above 0.3.
     """
-    import numpy as np
-
     threshold = float(np.float32(metric.threshold))
     return (batch.prediction > threshold).astype(np.float64)
 
 
 def _one_area(one: OneAnswer, area: Area) -> np.ndarray:
     """The area of the trivial model, whose scores are the classes' shares."""
-    import numpy as np
-
     from strategos.components.evaluation.curves import Steps
 
     values = np.full(len(one.answer), np.nan)

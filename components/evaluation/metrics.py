@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from strategos.components.evaluation.slices import slicing
 from strategos.components.plugins import Registry
+from strategos.components.slow_imports import np
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from strategos.components.evaluation.trivial import OneAnswer
 
 Columns = Mapping[str, "np.ndarray"]
@@ -96,8 +95,6 @@ class Batch:
         Args:
           values: float64 [rows].
         """
-        import numpy as np
-
         if self.weight is not None:
             values = values * self.weight
         # Of no rows, bincount makes integers.

@@ -27,9 +27,9 @@ from strategos.components.files.object_stores import (
     path_of,
     problems_of,
 )
+from strategos.components.slow_imports import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow import fs
 
 CHUNK = 1 << 22
@@ -81,8 +81,6 @@ def open_arrow(path: str, *, patient: bool = False) -> pa.NativeFile:
     Raises:
       OSError: It cannot be opened.
     """
-    import pyarrow as pa
-
     if not filesystems.is_remote(path):
         return pa.OSFile(path)
     with errors_of(path):
@@ -100,8 +98,6 @@ def open_stream(path: str, *, gzip: bool, patient: bool = False) -> pa.NativeFil
     Raises:
       OSError: It cannot be opened.
     """
-    import pyarrow as pa
-
     how = "gzip" if gzip else None
     if not filesystems.is_remote(path):
         return pa.input_stream(path, compression=how)

@@ -9,6 +9,7 @@ from typing import Any
 
 from strategos.components.errors import GateStoppedError
 from strategos.components.exported import SERVE
+from strategos.components.slow_imports import tf
 from strategos.components.worker_process import serve
 
 
@@ -28,7 +29,6 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         finite numbers for each example.
     """
     import numpy as np
-    import tensorflow as tf
 
     model = request["model"]
     signature = _signature(model)
@@ -57,8 +57,6 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _signature(model: str) -> Any:
-    import tensorflow as tf
-
     try:
         loaded = tf.saved_model.load(model)
     except Exception as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +23,8 @@ from strategos.components.errors import BadInputError, Place, UserError, require
 from strategos.components.predict.model import Signature
 from strategos.components.predict.rows import Columns, of_file
 from strategos.components.records import columns as stored
+from strategos.components.slow_imports import pa
 from strategos.components.wording import counted, cut
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BACKGROUND_ROWS = 100
 
@@ -65,8 +63,6 @@ def of_training(examples: str, columns: Columns) -> pa.RecordBatch:
     Raises:
       BadInputError: The examples are gone.
     """
-    import pyarrow as pa
-
     files = stored.files(examples, "train")
     batches = [batch for file in files for batch in stored.stored_batches(file)]
     if not batches:
@@ -90,8 +86,6 @@ def of_rows(path: str, columns: Columns) -> pa.RecordBatch:
     Raises:
       BadInputError: The file has no row, or one that cannot be predicted.
     """
-    import pyarrow as pa
-
     parts = {
         id(rows): rows
         for each in of_file(path, columns)
@@ -248,8 +242,6 @@ def _ranks(draw: np.random.Generator, rows: int, width: int) -> np.ndarray:
 
 
 def _stacked(row: pa.RecordBatch, background: pa.RecordBatch) -> pa.RecordBatch:
-    import pyarrow as pa
-
     return pa.Table.from_batches([row, background]).combine_chunks().to_batches()[0]
 
 
@@ -263,8 +255,6 @@ def _taken(
       names: The columns.
       chosen: Indices of `rows`, int[rows, names].
     """
-    import pyarrow as pa
-
     columns = [
         rows.column(name).take(pa.array(chosen[:, number]))
         for number, name in enumerate(names)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strategos.components import exported
 from strategos.components.errors import UserError, required
 from strategos.components.processes import without_collections
+from strategos.components.slow_imports import np, tf
 from strategos.components.user_code.user_errors import operation_error
 from strategos.components.worker_process import TENSORFLOW
-
-if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
 
 Signature = Callable[[Sequence[bytes]], Mapping[str, list[Any]]]
 """Takes serialized examples; returns each output by name, with one value per row."""
@@ -45,8 +42,6 @@ class Model:
 
     def __init__(self, folder: Path):
         prepare()
-        import tensorflow as tf
-
         try:
             self._loaded = tf.saved_model.load(str(folder))
         except (OSError, ValueError) as error:
@@ -65,8 +60,6 @@ class Model:
         Raises:
           ModelFailsError: The model fails on these rows.
         """
-        import numpy as np
-
         outputs = self.arrays(np.array(examples, object))
         return {name: _text(outputs[name].tolist()) for name in sorted(outputs)}
 
@@ -93,8 +86,6 @@ class Model:
         Raises:
           ModelFailsError: The model fails on these rows.
         """
-        import tensorflow as tf
-
         specs = required(self.inputs(signature))
         tensors = {k: tf.constant(v, specs[k].dtype) for k, v in inputs.items()}
         outputs = _called(self._loaded.signatures[signature], tensors)
@@ -126,8 +117,6 @@ class Model:
 
 def _called(function: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors of a signature."""
-    import tensorflow as tf
-
     try:
         outputs: dict[str, Any] = function(**inputs)
     except tf.errors.OpError as error:

@@ -10,13 +10,10 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from strategos.components import errors
 from strategos.components.errors import BadInputError, Place, UserError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from strategos.components.slow_imports import pa
 
 STDIN = "-"
 """Stands for standard input in place of a path."""
@@ -102,8 +99,6 @@ def contents(name: str, paths: pa.Array, folder: Path) -> pa.Array:
     Raises:
       BadValueError: A file cannot be read.
     """
-    import pyarrow as pa
-
     from strategos.components.data_files.values import features
 
     found: list[bytes | None] = []

@@ -15,11 +15,11 @@ from strategos.components.data_files.sources.reading import DEFAULT, Reading
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, Place
 from strategos.components.predict import piped
+from strategos.components.slow_imports import pa
 from strategos.components.targets.label import Label
 from strategos.components.wording import choices, nearest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     from strategos.components.data_files.sources import Source
@@ -184,8 +184,6 @@ class Columns:
         Raises:
           BadValueError: See `serialized`.
         """
-        import pyarrow as pa
-
         from strategos.components.data_files.values import features, numerals
 
         nulls = numerals.Nulls(self.null_values, self.decimal)
@@ -209,8 +207,6 @@ class Columns:
         Args:
           features: Lists of any size of offsets; nulls if no row has a value.
         """
-        import pyarrow as pa
-
         from strategos.components.data_files.values.features import ARROW
 
         columns = {}
@@ -224,8 +220,6 @@ class Columns:
 
     def encoded(self, features: pa.RecordBatch) -> pa.ChunkedArray:
         """Serializes rows of `converted`; binary[rows]."""
-        import pyarrow as pa
-
         from strategos.components.records import encode
 
         columns = {name: features.column(name) for name in self._kinds}
@@ -256,8 +250,6 @@ class Columns:
 
     def _fillers(self, name: str, rows: int) -> pa.ListArray:
         """Placeholder values for an unused column that the model parses."""
-        import pyarrow as pa
-
         from strategos.components.data_files.values import features
 
         shape = self.features[name].shape
@@ -365,8 +357,6 @@ def _asked(
 
 def of_texts(rows: Sequence[Row], columns: Columns, mark: bool) -> list[Asked]:
     """The rows; "" is a missing value."""
-    import pyarrow as pa
-
     extra: dict[str, None] = {}
     for number, row in enumerate(rows, start=1):
         extra |= dict.fromkeys(columns.check_names(f"row {number}", row))

@@ -7,7 +7,7 @@ import functools
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.source import (
@@ -18,9 +18,7 @@ from strategos.components.data_files.sources.source import (
 )
 from strategos.components.errors import UserError
 from strategos.components.files import storage
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from strategos.components.slow_imports import pa
 
 _BATCH_ROWS = MAX_ROWS // 4  # Python objects until they are columns
 _BIGGER = ("int", "long", "float", "double")  # each holds the ones before it
@@ -56,8 +54,6 @@ class AvroSource(Source):
 
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
-        import pyarrow as pa
-
         from strategos.components.data_files.sources import structs
         from strategos.components.data_files.sources.names import no_row
 
@@ -98,8 +94,6 @@ class AvroSource(Source):
         return some if self._plain is None else list(map(self._plain, some))
 
     def _column(self, rows: list[Any], first: int) -> pa.StructArray:
-        import pyarrow as pa
-
         try:
             return pa.array(rows, self._row)
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
@@ -140,8 +134,6 @@ class AvroSource(Source):
           named: Types that a name stands for, added to.
           name: The column's name, for messages.
         """
-        import pyarrow as pa
-
         if isinstance(schema, str):
             kind, attributes = schema, {}
         elif isinstance(schema, list):
@@ -173,8 +165,6 @@ class AvroSource(Source):
     def _of_union(
         self, branches: list[Any], named: dict[str, pa.DataType], name: str
     ) -> pa.DataType:
-        import pyarrow as pa
-
         values = [branch for branch in branches if branch != "null"]
         if all(branch in _BIGGER for branch in values if isinstance(branch, str)) and (
             all(isinstance(branch, str) for branch in values) and values
@@ -202,8 +192,6 @@ class AvroSource(Source):
 
 @functools.cache
 def _primitives() -> Mapping[str, pa.DataType]:
-    import pyarrow as pa
-
     return {
         "null": pa.null(),
         "boolean": pa.bool_(),
@@ -220,7 +208,6 @@ def _primitives() -> Mapping[str, pa.DataType]:
 
 def _logical(attributes: Mapping[str, Any]) -> pa.DataType | None:
     """The Arrow type of a logical type that fastavro converts; None for others."""
-    import pyarrow as pa
 
     def decimal() -> pa.DataType:
         digits = attributes["precision"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.names import no_row
@@ -16,10 +15,7 @@ from strategos.components.data_files.sources.source import (
 )
 from strategos.components.errors import UserError
 from strategos.components.files import storage
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.orc
+from strategos.components.slow_imports import pa
 
 
 class OrcSource(Source):
@@ -47,16 +43,13 @@ class OrcSource(Source):
 
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
-        import pyarrow as pa
-        import pyarrow.orc
-
         first, found = [], 0
         for batch in self._stripes_of(WHOLE):
             first.append(batch.slice(0, rows - found))
             found += first[-1].num_rows
             if found == rows:
                 break
-        pyarrow.orc.write_table(pa.Table.from_batches(first), path)
+        pa.orc.write_table(pa.Table.from_batches(first), path)
 
     def parts(self, size: int) -> list[Part]:
         """See `Source`: ranges of stripes, taken as equally large."""
@@ -104,8 +97,6 @@ class OrcSource(Source):
         self, part: Part, columns: list[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yields stripes as the file has them."""
-        import pyarrow as pa
-
         file = self._open()
         for stripe in range(self._stripes)[part.start : part.stop]:
             try:
@@ -113,12 +104,9 @@ class OrcSource(Source):
             except (pa.ArrowException, OSError) as error:
                 raise UserError(self._unreadable(error)) from error
 
-    def _open(self) -> pyarrow.orc.ORCFile:
-        import pyarrow as pa
-        import pyarrow.orc
-
+    def _open(self) -> pa.orc.ORCFile:
         try:
-            return pyarrow.orc.ORCFile(storage.open_arrow(self.path))
+            return pa.orc.ORCFile(storage.open_arrow(self.path))
         except (pa.ArrowException, OSError) as error:
             raise UserError(self._unreadable(error)) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.names import no_row
@@ -11,11 +11,7 @@ from strategos.components.data_files.sources.source import MAX_ROWS, WHOLE, Part
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet
-
+from strategos.components.slow_imports import pa
 
 _BATCH_BYTES = 16 << 20
 
@@ -55,16 +51,13 @@ class ParquetSource(Source):
 
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
-        import pyarrow as pa
-        import pyarrow.parquet
-
         first, found = [], 0
         for batch in self.batches():
             first.append(batch.slice(0, rows - found))
             found += first[-1].num_rows
             if found == rows:
                 break
-        pyarrow.parquet.write_table(pa.Table.from_batches(first), path)
+        pa.parquet.write_table(pa.Table.from_batches(first), path)
 
     def parts(self, size: int) -> list[Part]:
         """See `Source`: ranges of row groups."""
@@ -89,8 +82,6 @@ class ParquetSource(Source):
     def _read(
         self, part: Part, names: list[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         from strategos.components.data_files.sources.structs import flat
 
         groups = range(len(self._groups))[part.start : part.stop]
@@ -114,15 +105,12 @@ class ParquetSource(Source):
         """See `Source`: from the file's metadata."""
         return sum(rows for rows, _ in self._groups[part.start : part.stop])
 
-    def _open(self) -> pyarrow.parquet.ParquetFile:
-        import pyarrow as pa
-        import pyarrow.parquet
-
+    def _open(self) -> pa.parquet.ParquetFile:
         remote = is_remote(self.path)
         try:
             file = storage.open_arrow(self.path) if remote else self.path
             # Of an object, columns are read ahead, in few requests.
-            return pyarrow.parquet.ParquetFile(file, pre_buffer=remote)
+            return pa.parquet.ParquetFile(file, pre_buffer=remote)
         except (pa.ArrowException, OSError) as error:
             raise UserError(self._unreadable(error)) from error
 
@@ -143,7 +131,7 @@ def _has_dictionary(data_type: pa.DataType, nested: bool = False) -> bool:
     return nested and types.is_dictionary(data_type)
 
 
-def _most_values(file: pyarrow.parquet.ParquetFile) -> int:
+def _most_values(file: pa.parquet.ParquetFile) -> int:
     """The number of values of the column that has most."""
     metadata = file.metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -153,9 +141,7 @@ def _most_values(file: pyarrow.parquet.ParquetFile) -> int:
     )
 
 
-def _suspects(
-    file: pyarrow.parquet.ParquetFile, names: frozenset[str]
-) -> frozenset[str]:
+def _suspects(file: pa.parquet.ParquetFile, names: frozenset[str]) -> frozenset[str]:
     """Columns with a number that float32 may not represent, by the file's statistics.
 
     Only doubles and decimals; includes columns without statistics.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.names import no_row
 from strategos.components.data_files.sources.source import MAX_ROWS, WHOLE, BadRow, Part
 from strategos.components.data_files.sources.undeclared import OpenSource, in_runs
 from strategos.components.errors import UserError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from strategos.components.slow_imports import pa
 
 _FEATURES = b"\x0a"  # of an Example, and the only field that it has
 _REMEDY = "The file is cut off or damaged: write or copy it again."
@@ -59,8 +56,6 @@ class TfrecordSource(OpenSource):
 
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
-        import pyarrow as pa
-
         from strategos.components.records import tfrecords
 
         every = (record for some in self._records() for record in some)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from strategos.components.evaluation.formulas import Ratio, positive
 from strategos.components.evaluation.metrics import Batch, Metric
+from strategos.components.slow_imports import np
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from strategos.components.evaluation.classes.counts import ClassCounts
     from strategos.components.evaluation.classes.curves import ClassCurves
     from strategos.components.evaluation.trivial import OneAnswer
@@ -57,14 +56,10 @@ class HammingLoss(Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`."""
-        import numpy as np
-
         return (positive(batch, self) != batch.label).astype(np.float64)
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         wrong = np.where(one.ones(self), 1 - one.shares, one.shares)
         return wrong.mean(axis=0)
 
@@ -79,8 +74,6 @@ class ExactMatch(Ratio):
 
     def above(self, batch: Batch) -> np.ndarray:
         """See `Ratio`: the row's result, for each of its classes."""
-        import numpy as np
-
         right = (positive(batch, self) == batch.label).reshape(-1, batch.classes)
         return right.all(axis=1).repeat(batch.classes).astype(np.float64)
 
@@ -109,8 +102,6 @@ class _Macro(Metric):
           float64 [4, classes, slices]; for multi_class, counts of the classes that
           occur.
         """
-        import numpy as np
-
         if batch.task == "multi_class":
             from strategos.components.evaluation.classes.counts import ClassCounts
 
@@ -126,8 +117,6 @@ class _Macro(Metric):
 
     def finish(self, sums: np.ndarray | ClassCounts) -> np.ndarray:
         """See `Metric`: NaN for slices without rows."""
-        import numpy as np
-
         if not isinstance(sums, np.ndarray):
             return self._mean(*sums.by_class(), sums.slices)
         _, classes, slices = sums.shape
@@ -137,8 +126,6 @@ class _Macro(Metric):
 
     def _mean(self, code: np.ndarray, parts: np.ndarray, slices: int) -> np.ndarray:
         """The mean over the classes of each slice, from entries of slice and class."""
-        import numpy as np
-
         found, predicted, labelled = parts
         values = np.nan_to_num(self.of_class(found, predicted, labelled))
         share = labelled if self.by_label else np.ones(len(code))
@@ -159,8 +146,6 @@ class _Macro(Metric):
 
     def trivial(self, one: OneAnswer) -> np.ndarray | None:
         """See `Metric`; unknown for multi_class."""
-        import numpy as np
-
         if one.task == "multi_class":
             return None
         ones = one.ones(self).astype(np.float64)
@@ -270,15 +255,11 @@ class MacroAuc(Metric):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        import numpy as np
-
         both = ((one.shares > 0) & (one.shares < 1)).all(axis=0)
         return np.where(both, 0.5, np.nan)
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan)
 
 

@@ -5,13 +5,9 @@ Config validation imports this module, so numpy is imported in functions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from strategos.components.evaluation.formulas import Ratio
 from strategos.components.evaluation.metrics import RANK, Batch
-
-if TYPE_CHECKING:
-    import numpy as np
+from strategos.components.slow_imports import np
 
 
 class Top(Ratio):
@@ -33,8 +29,6 @@ class Top(Ratio):
         Args:
           batch: The rows. Of multi_class, the class is the label.
         """
-        import numpy as np
-
         return (batch.columns[RANK] < self.top).astype(np.float64)
 
 

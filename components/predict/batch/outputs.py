@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from strategos.components import exported
 from strategos.components.errors import UserError
+from strategos.components.slow_imports import tf
 
 _MOST_NAMED = 1000
 """Classes of a model at most whose probabilities become fields of their own."""
@@ -79,8 +80,6 @@ def of_signature(
     Raises:
       UserError: An output is no dense tensor with a row for each row.
     """
-    import tensorflow as tf
-
     found = []
     for name, spec in sorted(outputs.items()):
         if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
@@ -108,8 +107,6 @@ def _named(classes: Sequence[str], width: int) -> tuple[str, ...]:
 
 
 def _value(dtype: Any) -> pa.DataType:
-    import tensorflow as tf
-
     if dtype == tf.string:
         return pa.string()
     if dtype in (tf.half, tf.bfloat16):

@@ -16,6 +16,7 @@ import grpc
 
 from strategos.components.predict.serving import answers
 from strategos.components.predict.serving.answers import RequestError
+from strategos.components.slow_imports import tf
 from strategos.components.wording import counted, listed, quoted
 
 if TYPE_CHECKING:
@@ -134,7 +135,6 @@ class _Requests:
 
     def predict(self, request: Any) -> tuple[Any, str]:
         """A PredictResponse for a PredictRequest."""
-        import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
         loaded = answers.version(self._models, _wanted(request.model_spec))
@@ -210,8 +210,6 @@ def _array(name: str, tensor: Any, spec: Any) -> np.ndarray:
     Raises:
       RequestError: It has another type or shape than the input.
     """
-    import tensorflow as tf
-
     try:
         array: np.ndarray = tf.make_ndarray(tensor)
     except (TypeError, ValueError) as error:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+from strategos.components.slow_imports import tf
 
 _WRITTEN_FOR_GRAPHS = ("tf_keras", "tensorflow_transform", "strategos.components")
 # Of this layer `normalize_weights` has an `if` on a tensor.
@@ -62,8 +61,6 @@ def converted(method: Callable[..., Any]) -> Callable[..., Any]:
     Args:
       method: The function, also one bound to an object.
     """
-    import tensorflow as tf
-
     autograph = tf.__internal__.autograph
 
     @functools.wraps(method)

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from strategos.components.slow_imports import tf
 from strategos.components.trainer.distribution import devices, strategy_limits, tpu
 from strategos.components.trainer.distribution.devices import GANGS, refusal
 from strategos.components.trainer.distribution.environment import (
@@ -20,8 +21,6 @@ from strategos.components.trainer.distribution.environment import (
 from strategos.components.wording import counted
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from strategos.components.trainer.spec import Settings
 
 StrategyName = Literal[
@@ -146,8 +145,6 @@ def build(
     Raises:
       UserError: TensorFlow finds too few devices, or the TPU does not answer.
     """
-    import tensorflow as tf
-
     if choice.name == "tpu":
         return tpu.build(**_tpu(distribution, cluster))
     if choice.name == "parameter_server":
@@ -334,8 +331,6 @@ def _check_exchange(choice: Choice, distribution: Mapping[str, Any]) -> None:
 
 
 def _cross_device_ops(name: str | None) -> tf.distribute.CrossDeviceOps | None:
-    import tensorflow as tf
-
     known = {
         "nccl": tf.distribute.NcclAllReduce,
         "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
@@ -347,8 +342,6 @@ def _cross_device_ops(name: str | None) -> tf.distribute.CrossDeviceOps | None:
 def _communication(
     distribution: Mapping[str, Any],
 ) -> tf.distribute.experimental.CommunicationOptions:
-    import tensorflow as tf
-
     settings = distribution.get("communication") or {}
     return tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=settings.get("bytes_per_pack") or 0,
@@ -361,8 +354,6 @@ def _partitioner(
     distribution: Mapping[str, Any], servers: int
 ) -> tf.distribute.experimental.partitioners.Partitioner | None:
     """The partitioner of large variables over the servers; None for no split."""
-    import tensorflow as tf
-
     partitioner = (distribution.get("parameter_server") or {}).get(
         "variable_partitioner"
     )

@@ -14,14 +14,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError, first_line
 from strategos.components.processes import die_with_parent
+from strategos.components.slow_imports import tf
 from strategos.components.trainer.distribution.environment import TPU_PORT
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 LOCAL = "local"
 """The name of a TPU that is part of this machine."""
@@ -88,8 +85,6 @@ def build(
     Raises:
       UserError: TensorFlow cannot connect to it or initialise it.
     """
-    import tensorflow as tf
-
     try:
         # Checked again: without a TPU, TensorFlow aborts the process further on.
         _look_for(name, zone, project)
@@ -154,8 +149,6 @@ def _endpoints(
     if name.startswith("grpc://"):
         hosts = [part.removeprefix("grpc://") for part in name.split(",")]
     else:
-        import tensorflow as tf
-
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
                 name, zone=zone, project=project

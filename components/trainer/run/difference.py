@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from strategos.components.files import digests
+from strategos.components.slow_imports import np
 from strategos.components.worker_process import serve
 
 _VARIABLES = ("variables", "variables")
@@ -28,7 +29,6 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
       are no finite numbers, or only one model has it. `assets`, names of files that
       differ, e.g. vocabularies.
     """
-    import numpy as np
     import tensorflow as tf
 
     readers = [
@@ -66,8 +66,6 @@ def _largest(first: Any, second: Any) -> float | None:
     """The largest difference of two elements; None if there is no finite one."""
     if first.shape != second.shape or first.dtype == object:
         return None
-    import numpy as np
-
     largest = float(np.abs(first.astype("float64") - second.astype("float64")).max())
     return largest if np.isfinite(largest) else None
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from strategos.components.errors import UserError
+from strategos.components.slow_imports import tf
 from strategos.components.trainer.compat.autograph import convert_user_code_only
 from strategos.components.trainer.distribution import devices
 from strategos.components.trainer.spec import WorkerSpec
@@ -103,8 +104,6 @@ def _sizes(model: Any) -> dict[str, int]:
 
 def _gradient_bytes(model: Any, features: Any, labels: Any) -> dict[str, int]:
     """Bytes that a replica sends; of an embedding, only the rows in the batch."""
-    import tensorflow as tf
-
     with tf.GradientTape() as tape:
         loss = model.compute_loss(features, labels, model(features, training=True))
     gradients = [x for x in tape.gradient(loss, _variables(model)) if x is not None]
@@ -124,8 +123,6 @@ def _step_seconds(model: Any, split: Any, batches: list[int]) -> list[float]:
 
     The sizes take turns, so that other load on the machine affects all of them alike.
     """
-    import tensorflow as tf
-
     model.make_train_function()
     feeds = [
         iter(split.shuffled(rows, seed=1, epochs=None, drop_last=True))

@@ -10,14 +10,12 @@ where the field begins; elsewhere in an unquoted field it is text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from strategos.components.data_files.sources.reading import CsvFormat
 from strategos.components.data_files.sources.source import Part
 from strategos.components.files import storage
-
-if TYPE_CHECKING:
-    import numpy as np
+from strategos.components.slow_imports import np
 
 _LF, _CR = b"\n\r"
 _BOM = b"\xef\xbb\xbf"
@@ -70,8 +68,6 @@ def scan(path: str, part: Part, form: CsvFormat) -> Scan:
       part: Begins at one of `starts` and ends at the next.
       form: How the file is written.
     """
-    import numpy as np
-
     before = min(part.start, 1)  # one more byte on either side
     with storage.open_binary(path) as file:
         file.seek(part.start - before)
@@ -153,8 +149,6 @@ def _ends_in(
     data: np.ndarray, start: int, stop: int, toggles: np.ndarray, quoted: bool
 ) -> np.ndarray:
     """Indices of the line breaks of a block that stand outside of quotes."""
-    import numpy as np
-
     stop = min(start + _SEARCHED, stop)
     breaks = start + _line_ends(data[start : stop + 1])  # CR, LF: one break, at LF
     breaks = breaks[breaks < stop]
@@ -163,8 +157,6 @@ def _ends_in(
 
 def _line_ends(data: np.ndarray) -> np.ndarray:
     """Indices of all line feeds, and carriage returns that none follows."""
-    import numpy as np
-
     feeds = data == _LF
     returns = data == _CR
     returns[:-1] &= ~feeds[1:]
@@ -175,8 +167,6 @@ def _may_open(
     data: np.ndarray, quotes: np.ndarray, delimiter: int, at_start: bool
 ) -> np.ndarray:
     """Whether each quote stands where a field begins."""
-    import numpy as np
-
     previous = data[np.maximum(quotes - 1, 0)]
     opens = (previous == delimiter) | (previous == _LF) | (previous == _CR)
     if at_start and len(quotes):
@@ -193,8 +183,6 @@ def _toggles(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[np.ndarray]:
     Yields:
       Them if the part begins outside of quotes, then if it begins within.
     """
-    import numpy as np
-
     text = ~(may_open | (np.diff(quotes, prepend=-2) == 1))
     last_text = [_last(text, parity) for parity in (0, 1)]
     for quoted in (False, True):
@@ -208,8 +196,6 @@ def _toggles(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[np.ndarray]:
 def _toggles_one_by_one(
     quotes: np.ndarray, may_open: np.ndarray, last_text: Sequence[int], quoted: bool
 ) -> np.ndarray:
-    import numpy as np
-
     toggles: list[int] = []
     last = -2
     for index, (quote, may) in enumerate(_pairs(quotes, may_open)):
@@ -230,7 +216,5 @@ def _pairs(quotes: np.ndarray, may_open: np.ndarray) -> Iterator[tuple[int, bool
 
 def _last(flags: np.ndarray, parity: int) -> int:
     """The last even (parity 0) or odd index of a true flag, or -1."""
-    import numpy as np
-
     places = np.flatnonzero(flags[parity::2])
     return 2 * int(places[-1]) + parity if len(places) else -1

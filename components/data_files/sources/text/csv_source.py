@@ -12,7 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.names import check_names
@@ -33,11 +33,7 @@ from strategos.components.data_files.sources.undeclared import TextSource
 from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.csv
-
+from strategos.components.slow_imports import pa
 
 _BLOCK_BYTES, _MOST_BYTES = 8 << 20, 32 << 20
 _ZERO = re.compile(b"\\0")
@@ -107,9 +103,6 @@ class CsvSource(TextSource):
 
     def parsed(self, contents: Sequence[bytes]) -> tuple[pa.Table, list[int]] | None:
         """See `Source`."""
-        import pyarrow as pa
-        import pyarrow.csv
-
         lines = [self.form.delimiter.join(self.names).encode(self.form.encoding)]
         counts = []
         for content in contents:
@@ -119,7 +112,7 @@ class CsvSource(TextSource):
             lines += rows
             counts.append(len(rows))
         try:
-            table = pyarrow.csv.read_csv(
+            table = pa.csv.read_csv(
                 pa.BufferReader(b"\n".join(lines)), **self._options(WHOLE)
             )
         except (pa.ArrowInvalid, UnicodeDecodeError):
@@ -140,8 +133,6 @@ class CsvSource(TextSource):
 
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
-        import pyarrow as pa
-
         rows, last = 0, ""
         try:
             for batch in self._open(part):
@@ -197,10 +188,7 @@ class CsvSource(TextSource):
             places.append(f"{self.path}: {place}")
         return places
 
-    def _open(self, part: Part) -> pyarrow.csv.CSVStreamingReader:
-        import pyarrow as pa
-        import pyarrow.csv
-
+    def _open(self, part: Part) -> pa.csv.CSVStreamingReader:
         source, codec = storage.open_arrow(self.path), formats.compression(self.path)
         if part.stop is not None:
             source = source.get_stream(part.start, part.stop - part.start)
@@ -208,34 +196,31 @@ class CsvSource(TextSource):
             source.seek(part.start)
         elif codec:
             source = pa.CompressedInputStream(source, codec)
-        return pyarrow.csv.open_csv(source, **self._options(part))
+        return pa.csv.open_csv(source, **self._options(part))
 
     def _options(self, part: Part) -> dict[str, Any]:
         """Arguments of Arrow's readers for a part of the file."""
-        import pyarrow as pa
-        import pyarrow.csv
-
         return {
-            "read_options": pyarrow.csv.ReadOptions(
+            "read_options": pa.csv.ReadOptions(
                 block_size=for_columns(_BLOCK_BYTES, _MOST_BYTES, len(self.names)),
                 column_names=self.names if part.start else None,
                 use_threads=self.malformed is None,  # else a row has no number
                 encoding=self._arrow_encoding,
             ),
-            "parse_options": pyarrow.csv.ParseOptions(
+            "parse_options": pa.csv.ParseOptions(
                 delimiter=self.form.delimiter,
                 quote_char=self.form.quote or False,
                 newlines_in_values=True,
                 invalid_row_handler=self._handler(part),
             ),
-            "convert_options": pyarrow.csv.ConvertOptions(
+            "convert_options": pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(self.names, pa.string()),
                 strings_can_be_null=True,
                 null_values=["", *self.form.nulls],
             ),
         }
 
-    def _handler(self, part: Part) -> Callable[[pyarrow.csv.InvalidRow], str] | None:
+    def _handler(self, part: Part) -> Callable[[pa.csv.InvalidRow], str] | None:
         """Notes each row with a wrong number of fields, which Arrow leaves out.
 
         None where none is asked for: Arrow may let go of a handler in a thread while
@@ -247,7 +232,7 @@ class CsvSource(TextSource):
         records = enumerate(self._records(part))  # such rows come in their order
         header = not part.start
 
-        def skip(row: pyarrow.csv.InvalidRow) -> str:
+        def skip(row: pa.csv.InvalidRow) -> str:
             index = row.number - 1 - header
             place = self._place(records, index, index + header)
             reason = self._wrong_count(row.actual_columns, row.text)

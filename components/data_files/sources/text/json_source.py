@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.names import no_row
@@ -15,9 +15,7 @@ from strategos.components.data_files.sources.source import WHOLE, BadRow, Part
 from strategos.components.data_files.sources.undeclared import OpenSource, in_runs
 from strategos.components.errors import UserError
 from strategos.components.files import storage
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from strategos.components.slow_imports import pa
 
 _BLOCK_BYTES = 4 << 20
 _EXACT = 2.0**53  # float64 represents all whole numbers up to here
@@ -195,8 +193,6 @@ class _Parser:
 
     def __call__(self, lines: Sequence[bytes]) -> pa.RecordBatch | None:
         """Returns None if the lines have no types in common, or no meaning."""
-        import pyarrow as pa
-
         from strategos.components.data_files.sources import structs
 
         data = b"\n".join(lines)
@@ -232,15 +228,12 @@ def _read(data: bytes, known: Mapping[str, pa.Field]) -> pa.Table | None:
       data: The lines.
       known: Some columns with their types.
     """
-    import pyarrow as pa
-    import pyarrow.json
-
     try:
         data.decode("utf-8")
-        return pyarrow.json.read_json(
+        return pa.json.read_json(
             pa.BufferReader(data),
-            pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            pyarrow.json.ParseOptions(explicit_schema=pa.schema(list(known.values()))),
+            pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            pa.json.ParseOptions(explicit_schema=pa.schema(list(known.values()))),
         )
     except (pa.ArrowException, UnicodeDecodeError):
         return None
@@ -248,8 +241,6 @@ def _read(data: bytes, known: Mapping[str, pa.Field]) -> pa.Table | None:
 
 def _without_times(data_type: pa.DataType) -> pa.DataType:
     """The type with text in place of the times that Arrow takes some texts for."""
-    import pyarrow as pa
-
     from strategos.components.data_files.values.arrow_types import is_list
 
     if pa.types.is_struct(data_type):
@@ -263,7 +254,6 @@ def _without_times(data_type: pa.DataType) -> pa.DataType:
 
 def _is_exact(batch: pa.RecordBatch, lines: Sequence[bytes]) -> bool:
     """Whether no whole number was rounded, since others in its column have a point."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     from strategos.components.data_files.values.arrow_types import is_list
