@@ -71,6 +71,20 @@ class Column:
     numeric: bool = False
 
 
+def header(line: str) -> list[Column]:
+    """The columns of a table from one line, such as `feature | share#: missing, %`.
+
+    Args:
+      line: For each column its key, then `#` if its cells are numbers, then its title
+        unless that is the key.
+    """
+    parts = (column.partition(": ") for column in line.split(" | "))
+    return [
+        Column(key.rstrip("#"), title or key.rstrip("#"), key.endswith("#"))
+        for key, _, title in parts
+    ]
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table.
@@ -241,12 +255,22 @@ class _Names:
         return f"{cell.name} {known.setdefault(cell.value, len(known) + 1)}"
 
 
-def _replaced(document: Document, new: Callable[[Cell], Cell]) -> Document:
+def with_blocks(document: Document, new: Callable[[Block], Block]) -> Document:
+    """The document with other blocks.
+
+    Args:
+      document: The document.
+      new: Maps each block to another one.
+    """
     sections = [
-        dataclasses.replace(each, blocks=[_block(block, new) for block in each.blocks])
+        dataclasses.replace(each, blocks=list(map(new, each.blocks)))
         for each in document.sections
     ]
     return dataclasses.replace(document, sections=sections)
+
+
+def _replaced(document: Document, new: Callable[[Cell], Cell]) -> Document:
+    return with_blocks(document, lambda block: _block(block, new))
 
 
 def _block(block: Block, new: Callable[[Cell], Cell]) -> Block:

@@ -7,7 +7,7 @@ import re
 
 from strategos.components.errors import require_extra
 from strategos.pipeline.report import charts, page
-from strategos.pipeline.report.document import Block, Chart, Document
+from strategos.pipeline.report.document import Block, Chart, Document, with_blocks
 
 _WIDTH = 500  # pixels: two charts side by side fill a page
 # vl-convert measures labels in a font of its own; the reader's may be wider.
@@ -26,11 +26,7 @@ def drawn(document: Document) -> Document:
     Args:
       document: The document.
     """
-    sections = [
-        dataclasses.replace(each, blocks=list(map(_static, each.blocks)))
-        for each in document.sections
-    ]
-    return dataclasses.replace(document, sections=sections)
+    return with_blocks(document, _static)
 
 
 def _static(block: Block) -> Block:

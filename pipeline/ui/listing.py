@@ -18,6 +18,7 @@ from strategos.pipeline.report.document import (
     Paragraph,
     Section,
     Table,
+    header,
 )
 from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.report.sections import runs as several_runs
@@ -130,8 +131,7 @@ def _ranks(
     found = {each.run_id: each for each in past_runs.by_id(store, known)}
     columns = [
         *(Column("rank", "rank", True), Column("value", metric, True)),
-        *(Column("run", "run"), Column("outcome", "outcome")),
-        *(Column("pushed", "pushed"), Column("made", "evaluated")),
+        *header("run | outcome | pushed | made: evaluated"),
     ]
     rows: list[Sequence[Cell]] = []
     for place, (each, origin) in enumerate(zip(shown, origins, strict=True), before):

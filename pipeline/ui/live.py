@@ -14,11 +14,11 @@ from strategos.pipeline.report.document import (
     Block,
     Cell,
     Chart,
-    Column,
     Facts,
     Raw,
     Section,
     Table,
+    header,
 )
 from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.report.sections.training import curve
@@ -55,10 +55,7 @@ class Following:
         blocks.append(self._nodes(now))
         blocks += self._curves()
         if self._messages:
-            columns = [
-                *(Column("node", "node"), Column("kind", "kind")),
-                Column("message", "message"),
-            ]
+            columns = header("node | kind | message")
             rows = [(x, kind, Raw(text)) for x, kind, text in self._messages]
             blocks.append(Table("Notes and warnings", columns, rows))
         return Section("now", "In progress", blocks)
@@ -73,10 +70,7 @@ class Following:
             del self._messages[:-_MESSAGES]
 
     def _nodes(self, now: float) -> Table:
-        columns = [
-            *(Column("node", "node"), Column("state", "state")),
-            *(Column("time", "time", True), Column("detail", "detail")),
-        ]
+        columns = header("node | state | time# | detail")
         rows = [
             (name, outcome.state(node.state), _spent(node, now), Raw(node.detail()))
             for name, node in self._progress.nodes.items()

@@ -18,6 +18,7 @@ from strategos.pipeline.report.document import (
     Section,
     State,
     Table,
+    header,
 )
 from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.ui import pages
@@ -55,10 +56,7 @@ def models(source: Source, store: Store) -> Page:
     ]
     rejected.sort(key=lambda each: -each.started)
     if rejected:
-        columns = [
-            *(Column("run", "run"), Column("outcome", "outcome")),
-            Column("started", "started"),
-        ]
+        columns = header("run | outcome | started")
         rows = [
             (
                 pages.run_link(each.run_id),
@@ -98,10 +96,9 @@ def _pushed(listed: Sequence[Version], target: str) -> Iterator[Block]:
         yield Paragraph(text, "good")
     names = list(dict.fromkeys(name for each in listed for name in each.metrics))
     columns = [
-        *(Column("version", "version"), Column("state", "state")),
-        *(Column("pushed", "pushed"), Column("spans", "spans")),
+        *header("version | state | pushed | spans"),
         *(Column(name, name, True) for name in names[:_METRICS]),
-        *(Column("run", "run"), Column("origin", "origin")),
+        *header("run | origin"),
     ]
     rows = [tuple(_row(each, names[:_METRICS])) for each in listed[:_ROWS]]
     left_out = max(0, len(listed) - _ROWS)

@@ -26,6 +26,7 @@ from strategos.pipeline.report.document import (
     Section,
     State,
     Table,
+    header,
 )
 from strategos.pipeline.ui import pages
 from strategos.pipeline.ui.pages import Page
@@ -50,10 +51,7 @@ def schedule(source: Source) -> Page:
     sections = [Section("due", "When a run is due", list(_due(source)))]
     listed = decisions.newest(source.root, source.pipeline, _DECISIONS)
     if listed:
-        columns = [
-            *(Column("at", "at"), Column("result", "result")),
-            *(Column("reason", "reason"), Column("run", "run")),
-        ]
+        columns = header("at | result | reason | run")
         rows = [_decision(each) for each in listed]
         table = Table("Decisions of strategos retrain, the newest first", columns, rows)
         blocks: list[Block] = [table]
@@ -117,12 +115,10 @@ def spans(source: Source, store: Store) -> Page:
         for row in [_span(number, found.get(number), read)]
     ]
     blocks: list[Block] = [Paragraph(problem, "warn")] if problem else []
-    columns = [
-        *(Column("span", "span", True), Column("version", "version", True)),
-        *(Column("date", "date"), Column("files", "files", True)),
-        *(Column("state", "state"), Column("first", "first read by")),
-        *(Column("last", "last read by"), Column("runs", "runs", True)),
-    ]
+    columns = header(
+        "span# | version# | date | files# | state | first: first read by | "
+        "last: last read by | runs#"
+    )
     if rows:
         blocks.append(_without_empty(columns, rows))
     elif not problem:
@@ -205,10 +201,7 @@ def _state_of(
 
 def _gates(store: Store, read: Sequence[RunAttempt]) -> Iterator[Block]:
     """The check nearest to its bound of each span and gate, of the last runs."""
-    columns = [
-        *(Column("run", "run"), Column("span", "span", True), Column("gate", "gate")),
-        *(Column("result", "result"), Column("check", "check")),
-    ]
+    columns = header("run | span# | gate | result | check")
     rows: list[Sequence[Cell]] = []
     for each in read[:_CHECKED]:
         for check in span_checks.worst(past_runs.run(store, each.run_id).gates):

@@ -25,6 +25,7 @@ from strategos.pipeline.report.document import (
     Section,
     State,
     Table,
+    header,
 )
 from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.view import terminal
@@ -66,10 +67,7 @@ def _metrics(changes: Sequence[MetricChange]) -> Table:
     columns = [Column("metric", "metric"), *_beside()]
     rows = [(each.name, *_values(each)) for each in changes]
     if any(each.margin is not None for each in changes):
-        columns += [
-            Column("margin", "± of the change", True),
-            Column("chance", "this change is"),
-        ]
+        columns += header("margin#: ± of the change | chance: this change is")
         rows = [
             (*row, each.margin, _chance(each))
             for row, each in zip(rows, changes, strict=True)
@@ -85,7 +83,7 @@ def _chance(each: MetricChange) -> Cell:
 
 
 def _slices(changes: Sequence[MetricChange]) -> Table:
-    columns = [Column("slice", "slice"), Column("metric", "metric"), *_beside()]
+    columns = [*header("slice | metric"), *_beside()]
     columns.append(Column("examples", "examples", True))
     rows = [
         (Raw(x.slice, "slice"), x.name, *_values(x), x.examples)
@@ -96,10 +94,7 @@ def _slices(changes: Sequence[MetricChange]) -> Table:
 
 
 def _beside() -> list[Column]:
-    return [
-        *(Column("before", "other run", True), Column("after", "this run", True)),
-        *(Column("change", "change", True), Column("better", "better")),
-    ]
+    return header("before#: other run | after#: this run | change# | better")
 
 
 def _values(each: MetricChange) -> Sequence[Cell]:
@@ -113,10 +108,7 @@ def _values(each: MetricChange) -> Sequence[Cell]:
 
 
 def _times(found: Comparison) -> Table:
-    columns = [
-        *(Column("node", "node"), Column("before", "other run")),
-        Column("after", "this run"),
-    ]
+    columns = header("node | before: other run | after: this run")
     rows = [(x.name, _spent(x.before), _spent(x.after)) for x in found.nodes]
     return Table("Times of both runs", columns, rows, folded=True)
 
@@ -148,10 +140,7 @@ def _causes(found: Comparison) -> Iterator[Block]:
 
 
 def _changes(title: str, what: str, changes: Sequence[Change]) -> Table:
-    columns = [
-        *(Column("name", what), Column("before", "other run")),
-        Column("after", "this run"),
-    ]
+    columns = [Column("name", what), *header("before: other run | after: this run")]
     rows = [(x.name, _shown(x.before), _shown(x.after)) for x in changes[:_ROWS]]
     return Table(title, columns, rows, len(changes) - len(rows), len(rows) > _FOLDED)
 
@@ -161,6 +150,6 @@ def _shown(value: object) -> str:
 
 
 def _files(title: str, changes: Sequence[FileChange]) -> Table:
-    columns = [Column("file", "file"), Column("state", "state")]
+    columns = header("file | state")
     rows = [(each.path, each.state) for each in changes[:_ROWS]]
     return Table(title, columns, rows, len(changes) - len(rows), len(rows) > _FOLDED)

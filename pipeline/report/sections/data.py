@@ -16,13 +16,13 @@ from strategos.pipeline.report.document import (
     Block,
     Cell,
     Chart,
-    Column,
     Facts,
     Paragraph,
     Raw,
     Section,
     State,
     Table,
+    header,
 )
 from strategos.pipeline.report.record import Record
 from strategos.pipeline.report.sections import features
@@ -65,11 +65,7 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     """The checks of new spans against the spans before them."""
     if not checks:
         return
-    columns = [
-        *(Column("gate", "gate"), Column("span", "span", True)),
-        *(Column("feature", "feature"), Column("result", "result")),
-        Column("check", "check"),
-    ]
+    columns = header("gate | span# | feature | result | check")
     order = sorted(checks, key=lambda check: bool(check["ok"]))
     rows: list[Sequence[Cell]] = [
         (
@@ -92,10 +88,7 @@ def _anomalies(record: Record) -> Iterator[Block]:
         yield Paragraph(f"No anomalies: {splits} match the schema.", "good")
     if not rows:
         return
-    columns = [
-        *(Column("split", "split"), Column("feature", "feature")),
-        *(Column("kind", "anomaly"), Column("text", "description")),
-    ]
+    columns = header("split | feature | kind: anomaly | text: description")
     yield Table("Anomalies against the schema", columns, rows)
 
 
@@ -154,14 +147,11 @@ def _of_split(folder: Path | None, split: str) -> _Statistics | None:
 def _statistics(whole: _Statistics, split: str) -> Iterator[Block]:
     listed = sorted(whole.features, key=_name)
     rows = [_feature(each, whole.num_examples) for each in listed[:_FEATURES]]
-    columns = [
-        *(Column("feature", "feature"), Column("type", "type")),
-        *(Column("missing", "missing", True), Column("share", "missing, %", True)),
-        *(Column("distinct", "distinct", True), Column("mean", "mean", True)),
-        *(Column("deviation", "deviation", True), Column("low", "least", True)),
-        *(Column("median", "median", True), Column("high", "largest", True)),
-        Column("frequent", "most frequent"),
-    ]
+    columns = header(
+        "feature | type | missing# | share#: missing, % | distinct# | mean# | "
+        "deviation# | low#: least | median# | high#: largest | "
+        "frequent: most frequent"
+    )
     left_out = max(0, len(listed) - _FEATURES)
     title = f"Statistics of split {split}"
     yield Table(title, columns, rows, left_out, folded=True)
@@ -174,7 +164,7 @@ def _missing(rows: Sequence[Sequence[Cell]]) -> Iterator[Block]:
     gaps = [(row[0], row[3]) for row in rows if isinstance(row[3], float) and row[3]]
     gaps.sort(key=lambda gap: -float(str(gap[1])))
     if gaps := gaps[:_BARS]:
-        columns = [Column("feature", "feature"), Column("share", "missing, %", True)]
+        columns = header("feature | share#: missing, %")
         spec = charts.bars("feature", "share", len(gaps), title="missing, %")
         table = Table("Missing values of split train", columns, gaps)
         yield Chart("missing", spec, table, "Share of rows without a value.")
@@ -213,10 +203,9 @@ def _gaps(cells: Mapping[str, Mapping[str, Any]]) -> Iterator[Block]:
         for name, gap in cells.items()
     ]
     if rows:
-        columns = [
-            *(Column("column", "column"), Column("rows", "empty cells", True)),
-            *(Column("of", "of rows", True), Column("place", "the first at")),
-        ]
+        columns = header(
+            "column | rows#: empty cells | of#: of rows | place: the first at"
+        )
         yield Table("Empty cells of the data files", columns, rows, folded=True)
 
 

@@ -13,6 +13,7 @@ from strategos.pipeline.report.document import (
     Column,
     Raw,
     Table,
+    header,
 )
 
 NAMES = {"candidate": "model", "baseline": "in production"}
@@ -50,10 +51,7 @@ def _quantile(point: Sequence[float]) -> Cell:
 
 
 def _labels(shown: list[tuple[str, Any]]) -> Chart:
-    columns = [
-        *(Column("of", "of"), Column("x", _PREDICTION, True)),
-        *(Column("y", "mean label", True), Column("rows", "rows", True)),
-    ]
+    columns = header(f"of | x#: {_PREDICTION} | y#: mean label | rows#")
     rows = [
         (name, group["predicted"], group["observed"], whole(group["rows"]))
         for name, group in _groups(shown)
@@ -73,14 +71,10 @@ def _labels(shown: list[tuple[str, Any]]) -> Chart:
 
 
 def _errors(shown: list[tuple[str, Any]]) -> Chart:
-    columns = [
-        *(Column("of", "of"), Column("x", _PREDICTION, True)),
-        *(Column("y", "mean error", True), Column("deviation", "deviation", True)),
-        *(
-            Column("low", "less deviation", True),
-            Column("high", "plus deviation", True),
-        ),
-    ]
+    columns = header(
+        f"of | x#: {_PREDICTION} | y#: mean error | deviation# | "
+        "low#: less deviation | high#: plus deviation"
+    )
     rows: list[list[Cell]] = []
     for name, group in _groups(shown):
         error, deviation = group["error"], group["deviation"]
@@ -108,11 +102,7 @@ def _squares(name: str, own: Mapping[str, Any]) -> Chart:
     width, squares = own["squares"]["width"], own["squares"]["squares"]
     outside = own["squares"]["outside"]
     total = outside + sum(count for _, _, count in squares)
-    columns = [
-        *(Column("x", "prediction from", True), Column("x2", "to", True)),
-        *(Column("y", "label from", True), Column("y2", "to", True)),
-        Column("rows", "rows", True),
-    ]
+    columns = header("x#: prediction from | x2#: to | y#: label from | y2#: to | rows#")
     rows: list[list[Cell]] = [
         [x, x + width, y, y + width, whole(count)] for x, y, count in squares
     ]

@@ -15,6 +15,7 @@ from strategos.pipeline.report.document import (
     Paragraph,
     Raw,
     Table,
+    header,
 )
 
 _DRAWN = 12
@@ -137,10 +138,7 @@ def _chart(
 
 def _numbers(name: str, shown: Mapping[str, Feature], number: int) -> Chart:
     borders = distributions.borders(list(shown.values()))
-    columns = [
-        *(Column("of", "of"), Column("x", "from", True), Column("x2", "to", True)),
-        Column("y", "share", True),
-    ]
+    columns = header("of | x#: from | x2#: to | y#: share")
     rows: list[list[Cell]] = []
     for of, feature in shown.items():
         shares = distributions.shares(feature, borders)
@@ -160,10 +158,7 @@ def _numbers(name: str, shown: Mapping[str, Feature], number: int) -> Chart:
 
 def _values(name: str, shown: Mapping[str, Feature], number: int) -> Chart:
     found = distributions.frequent(list(shown.values()), _VALUES)
-    columns = [
-        *(Column("value", "value"), Column("of", "of")),
-        Column("share", "share", True),
-    ]
+    columns = header("value | of | share#")
     rows = [
         [Raw(value, "value"), of, share]
         for value, shares in found.items()

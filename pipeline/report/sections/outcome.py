@@ -24,6 +24,7 @@ from strategos.pipeline.report.document import (
     Section,
     State,
     Table,
+    header,
 )
 from strategos.pipeline.root import boosted_trees
 from strategos.pipeline.root.boosted_trees import Trees
@@ -92,7 +93,7 @@ def metrics(run: Run, beside: Trees | None = None) -> Section | None:
     if run.summary is None:
         found = run.metrics or run.trainer.get("evaluation") or {}
         rows = list(found.items())
-        columns = [Column("metric", "metric"), Column("model", "model", True)]
+        columns = header("metric | model#")
         table = Table("Metrics", columns, rows)
         return Section("metrics", "Metrics", [table]) if rows else None
     blocks: list[Block] = [_metrics(run.summary)]
@@ -125,13 +126,12 @@ def _metrics(summary: Mapping[str, Any]) -> Table:
     errors = summary.get("errors") or {}
     margin = margins.heading(summary)
     of_value, of_change = (margins.of(summary, kind) for kind in ("metrics", "changes"))
-    columns = [Column("metric", "metric"), Column("model", "model", True)]
+    columns = header("metric | model#")
     columns += [Column("margin", margin, True)] if margin else []
     columns += [Column("error", "known to ±", True)] if errors else []
     if baseline:
         columns += [
-            Column("baseline", "in production", True),
-            Column("change", "change", True),
+            *header("baseline#: in production | change#"),
             *([Column("change_margin", margin, True)] if margin else []),
             Column("better", "", False),
         ]
@@ -169,12 +169,7 @@ def _bounds(summary: Mapping[str, Any]) -> Table:
             check["slice"] != "overall",
         ),
     )
-    columns = [
-        *(Column("metric", "metric"), Column("slice", "slice")),
-        *(Column("bound", "bound"), Column("received", "received", True)),
-        *(Column("examples", "examples", True), Column("result", "result")),
-        Column("note", "note"),
-    ]
+    columns = header("metric | slice | bound | received# | examples# | result | note")
     rows = [_bound(check) for check in order[:_BOUNDS]]
     failed = sum(not check["ok"] for check in summary["bounds"])
     title = f"Bounds: {failed} of {len(order)} {'fails' if failed == 1 else 'fail'}"
@@ -247,7 +242,7 @@ def _worst(summary: Mapping[str, Any], name: str, ranked: Sequence[Any]) -> Char
 def _all_slices(summary: Mapping[str, Any]) -> Table:
     names = list(summary["overall"])
     columns = [
-        *(Column("slice", "slice"), Column("examples", "examples", True)),
+        *header("slice | examples#"),
         *(Column(name, name, True) for name in names),
     ]
     order = sorted(summary["slices"], key=lambda piece: -piece["examples"])
@@ -266,7 +261,7 @@ def _all_slices(summary: Mapping[str, Any]) -> Table:
 
 def warnings(run: Run) -> Section | None:
     """The warnings of all nodes; None without any."""
-    columns = [Column("node", "node"), Column("warning", "warning")]
+    columns = header("node | warning")
     rows = [(node, Raw(text, "warning")) for node, text in run.warnings]
     if not rows:
         return None
@@ -285,11 +280,7 @@ def graph(run: Run) -> Section | None:
         )
         for node in run.nodes
     }
-    columns = [
-        *(Column("node", "node"), Column("state", "state")),
-        *(Column("seconds", "seconds", True), Column("rows", "rows", True)),
-        Column("follows", "follows"),
-    ]
+    columns = header("node | state | seconds# | rows# | follows")
     rows = [
         (node.name, state(node.state), node.seconds, node.rows, before[node.name])
         for node in run.nodes

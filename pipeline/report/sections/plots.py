@@ -18,6 +18,7 @@ from strategos.pipeline.report.document import (
     Raw,
     Section,
     Table,
+    header,
 )
 from strategos.pipeline.report.record import Record
 from strategos.pipeline.report.sections import errors
@@ -80,10 +81,7 @@ def _at_one_half(models: Mapping[str, Any]) -> Table:
 def _matrix(matrix: Sequence[Sequence[float]], classes: Sequence[str]) -> Block:
     if len(classes) > _CLASSES:
         return _most_confused(matrix, classes)
-    columns = [
-        *(Column("label", "label"), Column("predicted", "predicted")),
-        *(Column("rows", "rows", True), Column("share", "share of the label", True)),
-    ]
+    columns = header("label | predicted | rows# | share#: share of the label")
     rows: list[list[Cell]] = []
     for label, line in zip(classes, matrix, strict=True):
         for predicted, count in zip(classes, line, strict=True):
@@ -106,10 +104,7 @@ def _most_confused(matrix: Sequence[Sequence[float]], classes: Sequence[str]) ->
         if label != predicted and count
     ]
     pairs.sort(key=lambda pair: -pair[0])
-    columns = [
-        *(Column("label", "label"), Column("predicted", "predicted")),
-        Column("rows", "rows", True),
-    ]
+    columns = header("label | predicted | rows#")
     rows = [
         (Raw(label, "class"), Raw(predicted, "class"), whole(count))
         for count, label, predicted in pairs[:_CONFUSED]
@@ -135,10 +130,7 @@ def _curves(models: Mapping[str, Any]) -> Iterator[Chart]:
         ]
         if not rows:
             continue
-        columns = [
-            *(Column("of", "of"), Column("x", axes[0], True)),
-            *(Column("y", axes[1], True), Column("threshold", "threshold", True)),
-        ]
+        columns = header(f"of | x#: {axes[0]} | y#: {axes[1]} | threshold#")
         spec = charts.unit_square("threshold", titles=axes, diagonal=key == "roc")
         table = Table(title, columns, rows)
         yield Chart(key.replace("_", "-"), spec, table, captions[key])
@@ -150,10 +142,7 @@ def _calibration(models: Mapping[str, Any], task: str) -> Chart:
     if task == "multi_class":
         axes = "mean probability of the answer", "share of right answers"
         caption = "Groups of about equally many rows; on the line, probabilities hold"
-    columns = [
-        *(Column("of", "of"), Column("x", axes[0], True)),
-        *(Column("y", axes[1], True), Column("rows", "rows", True)),
-    ]
+    columns = header(f"of | x#: {axes[0]} | y#: {axes[1]} | rows#")
     rows = [
         (name, group["predicted"], group["observed"], whole(group["rows"]))
         for name, score in _series(models, _SERIES)

@@ -20,6 +20,7 @@ from strategos.pipeline.report.document import (
     Raw,
     Section,
     Table,
+    header,
 )
 from strategos.pipeline.report.record import Record
 from strategos.pipeline.view import lineage as lineage_view
@@ -37,10 +38,7 @@ def lineage(record: Record) -> Section | None:
     traced = record.lineage
     what = "model" if record.run.trainer or traced.version else "last artifact"
     blocks: list[Block] = [Facts([(what, traced.model)])]
-    columns = [
-        *(Column("step", "step"), Column("made", "made by"), Column("took", "took")),
-        *(Column("inputs", "inputs"), Column("facts", "facts")),
-    ]
+    columns = header("step | made: made by | took | inputs | facts")
     names = {step.execution: step.node for step in traced.steps}
     rows = [_step(step, names, record.run) for step in traced.steps]
     blocks.append(Table("From the data to the model", columns, rows))
@@ -83,17 +81,14 @@ def settings(record: Record) -> Section | None:
                 rows += [(step.node, *pair) for pair in _flat(key, value)]
     if not rows:
         return None
-    columns = [
-        *(Column("node", "node"), Column("setting", "setting")),
-        Column("value", "value"),
-    ]
+    columns = header("node | setting | value")
     text = "Values with which the nodes ran, defaults included."
     blocks += [Paragraph(text), Table("Settings by node", columns, rows, folded=True)]
     return Section("settings", "Settings", blocks)
 
 
 def _effective(made: MadeFrom) -> Table:
-    columns = [Column("setting", "setting"), Column("value", "value")]
+    columns = header("setting | value")
     rows: list[Sequence[Cell]] = [
         pair for key, value in made.settings.items() for pair in _flat(key, value)
     ]
@@ -119,7 +114,7 @@ def environment(record: Record) -> Section:
     """The machine, and the versions of packages."""
     run, title = record.run, "Environment"
     facts: list[tuple[str, Cell]] = [("host", run.host), ("runner", run.runner)]
-    columns = [Column("package", "package"), Column("version", "version")]
+    columns = header("package | version")
     if record.made_from:
         stack = record.made_from.stack
         for name in ("python", "machine", "environment"):

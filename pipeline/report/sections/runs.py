@@ -16,6 +16,7 @@ from strategos.pipeline.report.document import (
     Raw,
     Section,
     Table,
+    header,
 )
 from strategos.pipeline.report.sections import outcome
 from strategos.pipeline.view import report, terminal
@@ -60,10 +61,9 @@ def table(
     columns = [
         Column("run", "run"),
         *([Column("pipeline", "pipeline")] if several else []),
-        *(Column("outcome", "outcome"), Column("started", "started")),
-        Column("took", "took", True),
+        *header("outcome | started | took#"),
         *(Column(metric, metric, True) for metric in metrics),
-        *(Column("pushed", "pushed"), Column("remark", "remark")),
+        *header("pushed | remark"),
     ]
     rows = [
         (
@@ -101,10 +101,7 @@ def _remark(run: Run) -> Cell:
 def _course(listed: Sequence[Run]) -> Iterator[Chart]:
     """The first metric by the number of the run, if two runs or more have it."""
     for metric in report.history_metrics(listed)[:1]:
-        columns = [
-            *(Column("number", "number", True), Column("run", "run")),
-            *(Column("pipeline", "pipeline"), Column("value", metric, True)),
-        ]
+        columns = [*header("number# | run | pipeline"), Column("value", metric, True)]
         rows = [
             (number, run.run_id, run.pipeline, run.metrics[metric])
             for number, run in enumerate(reversed(listed), 1)

@@ -19,6 +19,7 @@ from strategos.pipeline.report.document import (
     Raw,
     Section,
     Table,
+    header,
 )
 from strategos.pipeline.report.record import Record
 from strategos.pipeline.view import results
@@ -84,10 +85,7 @@ def curve(name: str, history: Mapping[str, Any]) -> Chart:
       name: The metric; that of the validation begins with `val_`.
       history: Values of each metric by epoch, from the first on.
     """
-    columns = [
-        *(Column("epoch", "epoch", True), Column("data", "data")),
-        Column("value", name, True),
-    ]
+    columns = [*header("epoch# | data"), Column("value", name, True)]
     rows = [
         row
         for data, key in (("training", name), ("validation", f"{_VALIDATION}{name}"))
