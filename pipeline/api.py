@@ -250,7 +250,6 @@ def run_here(
       The effective settings, and how the run ended.
     """
     from strategos.pipeline.plan import partial
-    from strategos.pipeline.root import metadata
     from strategos.pipeline.run import orchestration, preflight
 
     overrides = [f"run.runner={request.runner}"] if request.runner else []
@@ -259,26 +258,12 @@ def run_here(
     config = load(request.pipeline, overlays=request.overlays, sets=sets).config
     data = config.data.listing()
     bounds_of_run = {"--from": request.from_node, "--to": request.to_node}
-    preflight.raise_all(
-        config,
-        [
-            *preflight.file_problems(config, data),
-            *partial.problems(config, bounds_of_run),
-        ],
-    )
-    preflight.reject_training(config, data, probe=True)
-    with orchestration.turn(config, metadata.of(config)) as turn:
-        return config, run_in_turn(
-            turn,
-            config,
-            data,
-            on_start,
-            from_node=request.from_node,
-            to_node=request.to_node,
-            from_scratch=request.from_scratch,
-            without_baseline=request.without_baseline,
-            take_over=request.take_over,
-        )
+    problems = preflight.file_problems(config, data)
+    problems += partial.problems(config, bounds_of_run)
+    preflight.raise_all(config, problems)
+    preflight.reject_training(config, data)
+    with orchestration.turn(config) as turn:
+        return config, run_in_turn(turn, config, data, on_start, **request.options)
 
 
 def run_in_turn(
@@ -299,11 +284,10 @@ def run_in_turn(
     """
     from strategos.pipeline.history import roots
     from strategos.pipeline.plan import planning
-    from strategos.pipeline.root import metadata
     from strategos.pipeline.run import orchestration
 
-    run_options, place = planning.RunOptions(**options), metadata.of(config)
-    result = orchestration.run(turn, config, data, place, run_options, on_start)
+    run_options = planning.RunOptions(**options)
+    result = orchestration.run(turn, config, data, run_options, on_start)
     roots.remember(config.run.root)
     return result
 
@@ -322,12 +306,11 @@ def conclude(
     """
     from strategos.pipeline.history import runs
     from strategos.pipeline.history.store import Store
-    from strategos.pipeline.root import metadata
     from strategos.pipeline.run import notification
 
     store = None
     try:
-        store = Store(metadata.of(config), root=config.run.root)
+        store = Store.of(config)
         done = runs.run(store, result.run_id)
         show(done)
     except UserError as error:  # ML Metadata is gone, which may have ended the run

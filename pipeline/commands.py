@@ -37,11 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         sets=arguments.set,
         runner=arguments.runner,
         cache=not arguments.no_cache,
-        from_node=arguments.from_node,
-        to_node=arguments.to_node,
-        from_scratch=arguments.from_scratch,
-        without_baseline=arguments.without_baseline,
-        take_over=arguments.take_over,
+        **{name: getattr(arguments, name) for name in apart.OPTIONS},
     )
     return report(*api.run_here(request, LiveView))
 

@@ -15,7 +15,6 @@ from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.history import contexts, roots
 from strategos.pipeline.history import models as history
 from strategos.pipeline.history.store import NoRunsError, Store
-from strategos.pipeline.root import metadata
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
@@ -102,8 +101,7 @@ def _promote(arguments: argparse.Namespace, config: Config) -> int:
 
     store, data = store_of(config), None
     if not arguments.unjudged:
-        connection = metadata.of(config)
-        data, _ = retraining.accepted(config, config.data.listing(), connection)
+        data, _ = retraining.accepted(config, config.data.listing())
     promoted, pushed, verdict = canaries.promote(config, store, data)
     judged = verdict.reason
     if verdict.span is not None:
@@ -160,7 +158,7 @@ def store_of(config: Config) -> Store:
     them.
     """
     try:
-        return Store(metadata.of(config), root=config.run.root)
+        return Store.of(config)
     except NoRunsError:
         folders = required(config.pusher).folders.values()
         if not any(targets.of(folder).versions() for folder in folders):

@@ -12,7 +12,7 @@ from strategos.components.errors import ExitCode, UserError, required
 from strategos.pipeline import api, commands
 from strategos.pipeline.history import decisions, runs
 from strategos.pipeline.plan import caching
-from strategos.pipeline.root import lock, metadata
+from strategos.pipeline.root import lock
 from strategos.pipeline.run import comparison, orchestration, preflight
 from strategos.pipeline.run import retrain as retraining
 from strategos.pipeline.view.live import LiveView
@@ -47,7 +47,7 @@ def retrain(arguments: argparse.Namespace) -> int:
         _show(decision, arguments)
         return ExitCode.DONE
     try:
-        with orchestration.turn(config, metadata.of(config)) as turn:
+        with orchestration.turn(config) as turn:
             result = _decide_and_run(arguments, config, data, turn)
     except lock.HeldError as error:
         if not arguments.if_due:
@@ -74,7 +74,7 @@ def _decide_and_run(
         return None
     if decision.anew:  # with the cache, no node would train or push anything
         config = commands.load(arguments, "run.cache=false").config
-    preflight.reject_training(config, data, probe=True)
+    preflight.reject_training(config, data)
     compares = config.trainer.compare_fresh and decision.trigger != "first"
     if compares and not decision.anew:
         return _run_better(arguments, turn, config, data, decision)
@@ -110,7 +110,7 @@ def _run_better(
     """
     from strategos.pipeline.history.store import Store
 
-    place, cached = metadata.of(config), "run.cache=true"
+    cached = "run.cache=true"
     options, reason = _asked(arguments, decision), decision.reason
     fresh = commands.load(arguments, cached, *_FRESH).config
     configs = {comparison.WARM: config, comparison.FRESH: fresh}
@@ -120,11 +120,11 @@ def _run_better(
         result = api.run_in_turn(
             turn, settings, data, LiveView, to_node=node_ids.EVALUATOR, **options
         )
-        turn = orchestration.another(turn, config, place)
+        turn = orchestration.another(turn, config)
         return result
 
     done = comparison.trials(
-        configs, train, lambda run: runs.run(Store(place, root=config.run.root), run)
+        configs, train, lambda run: runs.run(Store.of(config), run)
     )
     if isinstance(done, orchestration.Result):
         return done
@@ -140,9 +140,8 @@ def _run_better(
 
 def _decide(config: Config, data: Listing) -> tuple[Listing, RetrainingDecision]:
     """The data that a run would read, and the decision on it."""
-    connection = metadata.of(config)
-    data, left_out = retraining.accepted(config, data, connection)
-    return data, retraining.decide(config, data, connection, left_out)
+    data, left_out = retraining.accepted(config, data)
+    return data, retraining.decide(config, data, left_out)
 
 
 def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> int:
@@ -155,8 +154,8 @@ def _backfill(arguments: argparse.Namespace, config: Config, data: Listing) -> i
         if arguments.dry_run:
             continue
         past = data.as_of(span.number)
-        preflight.reject_training(config, past, probe=True)
-        with orchestration.turn(config, metadata.of(config)) as turn:
+        preflight.reject_training(config, past)
+        with orchestration.turn(config) as turn:
             result = api.run_in_turn(
                 turn,
                 config,

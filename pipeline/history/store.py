@@ -11,7 +11,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -19,6 +19,9 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.pipeline.root import RUN_CONTEXT, metadata, moved_root, recent
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
 
 _T = TypeVar("_T")
 
@@ -86,6 +89,18 @@ class Store:
             metadata.reject_newer(self.mlmd, own)
             if corrects and self.is_local and root:
                 moved_root.follow_if_free(self.mlmd, root)
+
+    @classmethod
+    def of(cls, config: Config) -> Store:
+        """Opens ML Metadata of the root that the settings name.
+
+        Args:
+          config: The effective settings.
+
+        Raises:
+          NoRunsError, UserError: As of `Store`.
+        """
+        return cls(metadata.of(config), root=config.run.root)
 
     @classmethod
     def empty(cls, root: str) -> Store:

@@ -44,7 +44,7 @@ def last(config: Config) -> Transformed | None:
     run = config.run
     if run.metadata == "sqlite" and not metadata.sqlite_file(run.root).exists():
         return None
-    store = Store(metadata.of(config), root=run.root)
+    store = Store.of(config)
     found = _last(store, config.name)
     if found is None or not found.folders.keys() >= {*NEEDED}:
         return None

@@ -54,11 +54,10 @@ from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import fingerprint
 from strategos.components.user_code.workload_paths import CONTENT
 from strategos.pipeline.plan import plugins, production
-from strategos.pipeline.root import metadata as mlmd
 from strategos.pipeline.root.state import file_hashes
 
 if TYPE_CHECKING:
-    from ml_metadata.proto import metadata_store_pb2
+    import ml_metadata
     from tfx.proto.orchestration import pipeline_pb2
 
     from strategos.pipeline.config.nodes.sections import Node
@@ -355,7 +354,7 @@ def checkpoint_key(
 def allow(
     ir: pipeline_pb2.Pipeline,
     config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
+    store: ml_metadata.MetadataStore,
     unknown: Collection[str] = (),
 ) -> None:
     """Lets TFX look nodes up in its cache, unless `run.cache` is false.
@@ -367,10 +366,10 @@ def allow(
     Args:
       ir: The compiled pipeline, changed in place.
       config: The effective settings.
-      connection: ML Metadata's.
+      store: ML Metadata.
       unknown: Nodes with user code that must run, from `UserCode.unknown`.
     """
-    is_void = _lost_what_it_pushed(config, connection)
+    is_void = _lost_what_it_pushed(config, store)
     again = {*unknown, *([node_ids.PUSHER] if is_void else [])}
     for node in ir.nodes:
         caching = node.pipeline_node.execution_options.caching_options
@@ -379,9 +378,7 @@ def allow(
         )
 
 
-def _lost_what_it_pushed(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
-) -> bool:
+def _lost_what_it_pushed(config: Config, store: ml_metadata.MetadataStore) -> bool:
     if not config.pusher:
         return False
     places = (config.run.root, *config.pusher.folders.values())
@@ -389,7 +386,6 @@ def _lost_what_it_pushed(
         return False
     if config.pusher.canary:  # Pusher itself knows the fate of the canary
         return True
-    store = mlmd.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, config.pusher.to)
     return serving is None or not serving.artifact
 

@@ -10,10 +10,10 @@ from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.wording import did_you_mean
 from strategos.pipeline.config.nodes.order import names
 from strategos.pipeline.plan import caching, tfx_adapter
-from strategos.pipeline.root import metadata, recent
+from strategos.pipeline.root import recent
 
 if TYPE_CHECKING:
-    from ml_metadata.proto import metadata_store_pb2
+    import ml_metadata
 
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.plan.planning import RunOptions
@@ -46,7 +46,7 @@ def mark(
     ir: Any,
     options: RunOptions,
     config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
+    store: ml_metadata.MetadataStore,
 ) -> dict[str, str]:
     """Marks the nodes of an IR that a partial run skips, in place.
 
@@ -54,7 +54,7 @@ def mark(
       ir: The compiled pipeline.
       options: Flags of this run.
       config: The effective settings.
-      connection: ML Metadata's.
+      store: ML Metadata.
 
     Returns:
       The keys of the nodes with outputs taken from an earlier run, by node. An unknown
@@ -65,7 +65,7 @@ def mark(
     """
     if not options.partial:
         return {}
-    base, known = _last_run(config, connection)
+    base, known = _last_run(config, store)
     if not tfx_adapter.mark_part(ir, options.from_node, options.to_node, base):
         raise _nothing(options, names(config))
     unknown = {name: f"{name} of run {base}" for name in tfx_adapter.reused_nodes(ir)}
@@ -86,10 +86,9 @@ def _nothing(options: RunOptions, order: Sequence[str]) -> BadInputError:
 
 
 def _last_run(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
+    config: Config, store: ml_metadata.MetadataStore
 ) -> tuple[str | None, dict[str, str]]:
     """The last run of this pipeline for its target, and the keys of its nodes."""
-    store = metadata.store(connection, config.run.metadata_timeout_seconds)
     target = caching.target_key(config)
     for run in recent.runs(store):
         facts = {x: run.custom_properties[x].string_value for x in _IDENTITY}

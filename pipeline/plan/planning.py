@@ -35,7 +35,7 @@ from strategos.pipeline.root import metadata
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
 if TYPE_CHECKING:
-    from ml_metadata.proto import metadata_store_pb2
+    import ml_metadata
 
     from strategos.components.data_files.listing import Listing
     from strategos.components.shards.engine import Engine
@@ -187,7 +187,6 @@ def _values(config: Config, data: Listing, options: RunOptions) -> dict[str, Any
 def plan(
     config: Config,
     data: Listing,
-    connection: metadata_store_pb2.ConnectionConfig,
     options: RunOptions,
     files: RunFiles,
     client: compiled.Compiler,
@@ -197,7 +196,6 @@ def plan(
     Args:
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
-      connection: ML Metadata's.
       options: Flags of this run.
       files: The run's event file and log.
       client: Compiles the pipeline, if no IR on disk is up to date.
@@ -209,14 +207,15 @@ def plan(
     ir, fingerprints, path = compiled.read(config, values, client)
     request = _request(fingerprints, values, options)
     values["pipeline-run-id"] = files.run_id
+    connection = metadata.of(config)
     store = metadata.store(connection, config.run.metadata_timeout_seconds)
     user_code.record_killed(config, store, files.run_id)
     code = user_code.UserCode.of(config, store, fingerprints)
     code.apply(ir)
-    reused = partial.mark(ir, options, config, connection)
-    pushes = production.push_environment(ir, config, connection, options.take_over)
+    reused = partial.mark(ir, options, config, store)
+    pushes = production.push_environment(ir, config, store, options.take_over)
     keys = _substitute(
-        *(ir, values, config, connection, reused),
+        *(ir, values, config, store, reused),
         without_baseline=options.without_baseline,
     )
     operation = dataclasses.replace(
@@ -225,11 +224,11 @@ def plan(
         from_scratch=options.from_scratch,
     )
     code.report(config)
-    caching.allow(ir, config, connection, code.unknown)
+    caching.allow(ir, config, store, code.unknown)
     for node in ir.nodes:
         node.pipeline_node.execution_options.max_execution_retries = config.run.retries
     if config.run.cache or reused:
-        damage.withdraw(ir, reused, config, connection)
+        damage.withdraw(ir, reused, config, store)
     return Plan(
         files.run_id,
         ir,
@@ -292,7 +291,7 @@ def _substitute(
     ir: Any,
     values: dict[str, Any],
     config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
+    store: ml_metadata.MetadataStore,
     reused: dict[str, str],
     *,
     without_baseline: bool,
@@ -313,7 +312,7 @@ def _substitute(
     keys = caching.node_keys(trial, reused)
     if config.pusher:
         candidate = keys[node_ids.TRAINER]
-        values = {**values, **_of_production(config, connection, candidate)}
+        values = {**values, **_of_production(config, store, candidate)}
     if without_baseline:
         values["baseline"] = NOTHING
     tfx_adapter.substitute(ir, values)
@@ -324,10 +323,9 @@ def _substitute(
 
 
 def _of_production(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig, key: str
+    config: Config, store: ml_metadata.MetadataStore, key: str
 ) -> dict[str, str]:
     """The parameters that depend on the model in production."""
-    store = metadata.store(connection, config.run.metadata_timeout_seconds)
     serving = production.newest(store, required(config.pusher).to)
     if serving and not serving.model:
         _report_unknown(config, serving)

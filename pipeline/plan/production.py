@@ -24,7 +24,7 @@ from strategos.components.pusher import (
     SLOT,
 )
 from strategos.components.runtime_parameters import NOTHING
-from strategos.pipeline.root import RUN_CONTEXT, identity, metadata, recent
+from strategos.pipeline.root import RUN_CONTEXT, identity, recent
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -312,7 +312,7 @@ def model_of(store: ml_metadata.MetadataStore, pushed: int) -> int:
 def push_environment(
     ir: Any,
     config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
+    store: ml_metadata.MetadataStore,
     take_over: str | None,
 ) -> dict[str, str]:
     """Returns Pusher's variables: this root, aborted canaries or the newest version.
@@ -322,7 +322,7 @@ def push_environment(
     Args:
       ir: The pipeline, with the nodes of a partial run marked.
       config: The effective settings.
-      connection: ML Metadata's.
+      store: ML Metadata.
       take_over: As in `planning.RunOptions`.
 
     Raises:
@@ -331,7 +331,6 @@ def push_environment(
     pusher = config.pusher
     if pusher is None or not _pushes(ir):
         return {}
-    store = metadata.store(connection, config.run.metadata_timeout_seconds)
     who = pusher_of(store, config.name, config.run.root)
     agreed = take_over is None
     for key, folder in pusher.folders.items():

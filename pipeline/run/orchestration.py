@@ -41,8 +41,6 @@ from strategos.pipeline.runners.local import LocalRunner
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ml_metadata.proto import metadata_store_pb2
-
     from strategos.components.data_files.listing import Listing
     from strategos.pipeline.config.sections import Config
 
@@ -92,14 +90,11 @@ class Turn:
 
 
 @contextlib.contextmanager
-def turn(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
-) -> Iterator[Turn]:
+def turn(config: Config) -> Iterator[Turn]:
     """Holds the root's lock while the block runs, if the lease is free.
 
     Args:
       config: The effective settings.
-      connection: ML Metadata's.
 
     Raises:
       HeldError: Another run holds the lock or the lease.
@@ -107,35 +102,32 @@ def turn(
     """
     run_id = _new_id()
     with lock.hold(config.run.root, run_id=run_id) as name_holder:
-        _settle_canary(config, connection)
-        yield Turn(run_id, lease.last(connection, config.name), name_holder)
+        _settle_canary(config)
+        number = lease.last(metadata.of(config), config.name)
+        yield Turn(run_id, number, name_holder)
 
 
-def another(
-    turn: Turn, config: Config, connection: metadata_store_pb2.ConnectionConfig
-) -> Turn:
+def another(turn: Turn, config: Config) -> Turn:
     """The right to start one more run inside of `turn`, once its run has ended.
 
     Args:
       turn: From `turn`, or from here.
       config: The effective settings.
-      connection: ML Metadata's.
 
     Raises:
       HeldError: A run on another machine has the lease.
     """
     run_id = _new_id()
     turn.name_holder(run_id=run_id)
-    return Turn(run_id, lease.last(connection, config.name), turn.name_holder)
+    number = lease.last(metadata.of(config), config.name)
+    return Turn(run_id, number, turn.name_holder)
 
 
 def _new_id() -> str:
     return f"{datetime.datetime.now():%Y%m%d-%H%M%S.%f}"
 
 
-def _settle_canary(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
-) -> None:
+def _settle_canary(config: Config) -> None:
     """Ends a promotion or an abort that was killed."""
     if not (config.pusher and config.pusher.canary):
         return
@@ -143,14 +135,13 @@ def _settle_canary(
     from strategos.pipeline.run.versions import canary
 
     with contextlib.suppress(NoRunsError):
-        canary.settle(config, Store(connection, root=config.run.root))
+        canary.settle(config, Store.of(config))
 
 
 def run(
     turn: Turn,
     config: Config,
     data: Listing,
-    connection: metadata_store_pb2.ConnectionConfig,
     options: RunOptions,
     on_start: Callable[[Path], Any],
 ) -> Result:
@@ -160,7 +151,6 @@ def run(
       turn: From `turn`.
       config: The effective settings, already checked.
       data: The files that `data.examples` names.
-      connection: ML Metadata's.
       options: Command-line options of the run.
       on_start: Called with the event file before anything is reported; returns a
         context manager that is left when the run is over (the live view).
@@ -169,7 +159,7 @@ def run(
       BadInputError: The run is impossible as configured, or a run on another machine
         has started since `turn`; no node has run.
     """
-    root, run_id = config.run.root, turn.run_id
+    root, run_id, connection = config.run.root, turn.run_id, metadata.of(config)
     with Interruption() as interruption:
         earlier, files = planning.earlier_runs(root), RunFiles(root, run_id)
         with contextlib.ExitStack() as started:
@@ -183,13 +173,13 @@ def run(
                 client.start()  # its imports take seconds
             light.hide_heavy_imports()
             prepare_data(config, data)
-            _open_metadata(connection, config, earlier)
+            _open_metadata(config, earlier)
             events.open_sink(str(files.events))
             if taken_over := names.remember(config):
                 events.emit("note", message=taken_over)
             _log_to(files.log)
             with on_start(files.events), started.pop_all():  # the view ends last
-                plan = planning.plan(config, data, connection, options, files, client)
+                plan = planning.plan(config, data, options, files, client)
                 preflight.reject_containers(config, plan.ir)
                 making.keep(config, data, plan)
                 with held.interrupting() if held else contextlib.nullcontext():
@@ -201,10 +191,9 @@ def run(
     return result
 
 
-def _open_metadata(
-    connection: metadata_store_pb2.ConnectionConfig, config: Config, earlier: set[str]
-) -> None:
+def _open_metadata(config: Config, earlier: set[str]) -> None:
     """Makes ML Metadata ready for a run, and closes earlier runs that were killed."""
+    connection = metadata.of(config)
     store = metadata.initialise(connection)
     if connection.HasField("sqlite"):
         moved_root.follow(store, config.run.root)
@@ -295,7 +284,7 @@ def _run_plan(
 def _open_journal(plan: Plan, config: Config) -> journal.Journal:
     facts = {"runner": config.run.runner, "config": str(config.path)}
     if config.gates:
-        rejected = retrain.rejected_spans(config, plan.connection)
+        rejected = retrain.rejected_spans(config)
         facts["rejected"] = json.dumps(rejected)
     record = journal.Journal(plan)
     record.open(pipeline=config.name, **facts)

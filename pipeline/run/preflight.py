@@ -63,14 +63,13 @@ def reject_containers(config: Config, ir: Any) -> None:
         raise_all(config, node_checks.check_containers(config, ir))
 
 
-def reject_training(config: Config, data: Listing, *, probe: bool) -> None:
+def reject_training(config: Config, data: Listing) -> None:
     """Raises a ConfigError if this machine or the data cannot train as configured.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      probe: Whether to connect to the TPU, if one would train.
     """
     from strategos.pipeline.checks import training
 
-    raise_all(config, training.check(config, data, probe=probe))
+    raise_all(config, training.check(config, data, probe=True))

@@ -20,8 +20,6 @@ from strategos.pipeline.root.state import file_hashes
 from strategos.pipeline.run import span_measurements
 
 if TYPE_CHECKING:
-    from ml_metadata.proto import metadata_store_pb2
-
     from strategos.components.data_files.listing import Listing
     from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
@@ -31,24 +29,19 @@ if TYPE_CHECKING:
     from strategos.pipeline.plan.span_preview import Preview
 
 
-def accepted(
-    config: Config,
-    data: Listing,
-    connection: metadata_store_pb2.ConnectionConfig,
-) -> tuple[Listing, dict[int, str]]:
+def accepted(config: Config, data: Listing) -> tuple[Listing, dict[int, str]]:
     """Leaves out the spans that a gate found at fault, until their files change.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      connection: ML Metadata's.
 
     Returns:
       The data without these spans, and the stopped run by the number of each span.
     """
     if not config.gates or data.is_empty or not data.any_complete:
         return data, {}
-    rejected = rejected_spans(config, connection)
+    rejected = rejected_spans(config)
     memo = file_hashes(config.run.root)
     left_out = {
         span.number: rejected[span.number][1]
@@ -59,20 +52,17 @@ def accepted(
     return data.without(left_out), left_out
 
 
-def rejected_spans(
-    config: Config, connection: metadata_store_pb2.ConnectionConfig
-) -> dict[int, tuple[str, str]]:
+def rejected_spans(config: Config) -> dict[int, tuple[str, str]]:
     """The spans that a gate found at fault, as of `attempts.rejected_spans`.
 
     Args:
       config: The effective settings.
-      connection: ML Metadata's.
     """
     from strategos.pipeline.history import attempts
     from strategos.pipeline.history.store import NoRunsError, Store
 
     try:
-        store = Store(connection, root=config.run.root)
+        store = Store.of(config)
     except NoRunsError:
         return {}
     return attempts.rejected_spans(store, config.name, caching.target_key(config))
@@ -81,7 +71,6 @@ def rejected_spans(
 def decide(
     config: Config,
     data: Listing,
-    connection: metadata_store_pb2.ConnectionConfig,
     left_out: Mapping[int, str] = MappingProxyType({}),
 ) -> RetrainingDecision:
     """Decides whether a run is due now.
@@ -89,7 +78,6 @@ def decide(
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      connection: ML Metadata's.
       left_out: As `accepted` returns them.
 
     Raises:
@@ -119,7 +107,7 @@ def decide(
         checked=decisions.first_check(
             config.run.root, config.name, now, caching.target_key(config)
         ),
-        **_history(config, connection, data.found),
+        **_history(config, data.found),
     )
     return retraining.decide(facts, config.schedule or Schedule())
 
@@ -129,17 +117,13 @@ def to_json(decision: RetrainingDecision) -> dict[str, Any]:
     return dataclasses.asdict(decision)
 
 
-def _history(
-    config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
-    spans: Sequence[Span],
-) -> dict[str, Any]:
+def _history(config: Config, spans: Sequence[Span]) -> dict[str, Any]:
     """The attempts, the last push, and previews of spans; none if nothing has run."""
     from strategos.pipeline.history import attempts
     from strategos.pipeline.history.store import NoRunsError, Store
 
     try:
-        store = Store(connection, root=config.run.root)
+        store = Store.of(config)
     except NoRunsError:
         store = None
     code = user_code.UserCode.of(config, store and store.mlmd)

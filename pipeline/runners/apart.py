@@ -15,6 +15,8 @@ from strategos.components.files import temporary
 from strategos.components.processes import Grace
 from strategos.pipeline.config import MAIN_FILE
 
+OPTIONS = ("from_node", "to_node", "from_scratch", "without_baseline", "take_over")
+
 
 @dataclasses.dataclass(frozen=True)
 class RunRequest:
@@ -30,6 +32,11 @@ class RunRequest:
     from_scratch: bool = False
     without_baseline: bool = False
     take_over: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments that are fields of `planning.RunOptions`."""
+        return {name: getattr(self, name) for name in OPTIONS}
 
 
 def run(request: RunRequest, follow: Callable[[str, Any], int]) -> Any:

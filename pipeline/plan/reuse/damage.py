@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.pipeline.plan import caching
-from strategos.pipeline.root import contents, metadata
+from strategos.pipeline.root import contents
 
 if TYPE_CHECKING:
-    from ml_metadata.proto import metadata_store_pb2
+    import ml_metadata
 
     from strategos.pipeline.config.sections import Config
 
@@ -20,7 +20,7 @@ def withdraw(
     ir: Any,
     reused: Mapping[str, str],
     config: Config,
-    connection: metadata_store_pb2.ConnectionConfig,
+    store: ml_metadata.MetadataStore,
 ) -> None:
     """Has artifacts that are damaged made again, and reports which ones.
 
@@ -28,12 +28,11 @@ def withdraw(
       ir: The compiled pipeline, runtime parameters substituted.
       reused: The keys of the nodes that a partial run skips.
       config: The effective settings.
-      connection: ML Metadata's.
+      store: ML Metadata.
 
     Raises:
       UserError: A partial run may take one of them from a node that it skips.
     """
-    store = metadata.store(connection, config.run.metadata_timeout_seconds)
     keys = {*caching.node_keys(ir).values(), *reused.values()}
     damages = contents.damaged(store, keys, config.run.root)
     if damages and reused:

@@ -31,12 +31,10 @@ def run(workload):
         config = load(workload, sets=sets).config
         number = len(run.plans)
         files = planning.RunFiles(config.run.root, f"run-{number}")
-        connection = metadata.connection(config.run.root, "sqlite", None)
-        metadata.initialise(connection)
+        metadata.initialise(metadata.of(config))
         made = planning.plan(
             config,
             config.data.listing(),
-            connection,
             planning.RunOptions(**options),
             files,
             InProcess(),

@@ -77,11 +77,10 @@ def plan(workload):
     def make(*sets, **options):
         config = load(workload, sets=sets).config
         files = planning.RunFiles(config.run.root, "now")
-        connection = metadata.connection(config.run.root, "sqlite", None)
-        metadata.initialise(connection)
+        metadata.initialise(metadata.of(config))
         asked = planning.RunOptions(**options)
         data = config.data.listing()
-        made = planning.plan(config, data, connection, asked, files, client)
+        made = planning.plan(config, data, asked, files, client)
         make.ir, make.facts = made.ir, made.facts
         make.environment = made.environment
         nodes = (node.pipeline_node for node in made.ir.nodes)
