@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strategos.components.evaluation.metrics import METRICS, TRIVIAL, SliceMetrics
+from strategos.components.evaluation.metrics import METRICS, TRIVIAL
 from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluation.summary import apart
 from strategos.components.targets.label import Label
 from strategos.components.wording import listed

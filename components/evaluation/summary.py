@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from strategos.components.evaluation.metrics import METRICS, SliceMetrics
+from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluation.slices.slicing import text
 from strategos.components.targets.label import Label
 from strategos.components.wording import first

@@ -6,7 +6,7 @@ give the same metrics, in any order (floats but for their last digits).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,14 +14,8 @@ import numpy as np
 from strategos.components.evaluation.classes import entries
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.intervals import resampling
-from strategos.components.evaluation.metrics import (
-    METRICS,
-    MOST_SLICES,
-    Batch,
-    Columns,
-    SliceMetrics,
-    Trivial,
-)
+from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, Batch, Columns
+from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 from strategos.components.evaluation.slices.slicing import (
     CLASS,
     Slicing,
@@ -257,10 +251,8 @@ class Sums:
         """The trivial model on each slice."""
         slices = len(groups.codes)
         one = groups.labels.one_answer(self._task, slices)
-        trivials = {name: METRICS[name].trivial(one) for name in self._metrics}
-        columns = {
-            name: values for name, values in trivials.items() if values is not None
-        }
+        trivials = ((name, METRICS[name].trivial(one)) for name in self._metrics)
+        columns = {name: values for name, values in trivials if values is not None}
         varied = groups.labels.varied(slices)
         return [
             Trivial(
@@ -329,11 +321,11 @@ class _Groups:
         codes = self.codes
         places = [codes.setdefault(value, len(codes)) for value in later.codes]
         place = np.array(places, np.int64)
-        self.rows = _added(self.rows, later.rows, place, len(codes))
+        self.rows = _merged(self.rows, later.rows, place, len(codes))
         self.covered += later.covered
         if later.weighted is not None:
             mine = np.zeros(0) if self.weighted is None else self.weighted
-            self.weighted = _added(mine, later.weighted, place, len(codes))
+            self.weighted = _merged(mine, later.weighted, place, len(codes))
         self.labels.merge(later.labels, place)
         for model, sums in later.models.items():
             self.models.setdefault(model, _ModelSums()).merge(sums, place, len(codes))
@@ -358,7 +350,7 @@ class _ModelSums:
             each.compact()
 
     def merge(self, later: _ModelSums, place: np.ndarray, slices: int) -> None:
-        self.unknown = _added(self.unknown, later.unknown, place, slices)
+        self.unknown = _merged(self.unknown, later.unknown, place, slices)
         for key, theirs in later.sums.items():
             self.sums.setdefault(key, theirs.empty()).merge(theirs, place)
 
@@ -376,28 +368,26 @@ class _Arrays:
         """Arrays are small."""
 
     def merge(self, later: _Arrays, place: np.ndarray) -> None:
-        mine, theirs = self.arrays, later.arrays
-        slices = mine.shape[-1]
-        total = np.zeros(
-            (*theirs.shape[:-1], max(slices, int(place.max(initial=-1)) + 1)),
-            theirs.dtype,
-        )
-        total[..., :slices] = mine
-        known = place < slices
-        total[..., place[~known]] = theirs[..., ~known]
-        at = place[known]
-        merged = METRICS[self._metric].merge(mine[..., at], theirs[..., known])
-        total[..., at] = merged
-        self.arrays = total
+        slices = max(self.arrays.shape[-1], int(place.max(initial=-1)) + 1)
+        merge = METRICS[self._metric].merge
+        self.arrays = _merged(self.arrays, later.arrays, place, slices, merge)
 
 
-def _added(
-    mine: np.ndarray, theirs: np.ndarray, place: np.ndarray, slices: int
+def _merged(
+    mine: np.ndarray,
+    theirs: np.ndarray,
+    place: np.ndarray,
+    slices: int,
+    merge: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.add,
 ) -> np.ndarray:
     """Both sums; `place` is the slice here of each slice of `theirs`."""
-    total = np.zeros((*mine.shape[:-1], slices), mine.dtype)
-    total[..., : mine.shape[-1]] = mine
-    total[..., place] += theirs
+    had = mine.shape[-1]
+    total = np.zeros((*theirs.shape[:-1], slices), theirs.dtype)
+    total[..., :had] = mine
+    known = place < had
+    total[..., place[~known]] = theirs[..., ~known]
+    at = place[known]
+    total[..., at] = merge(mine[..., at], theirs[..., known])
     return total
 
 

@@ -131,11 +131,8 @@ def stack(
     if wrong:
         return MachineCheck("stack", False, "; ".join(wrong), _install())
     shown = (("tfx", "TFX"), ("tensorflow", "TensorFlow"), ("apache-beam", "Beam"))
-    return MachineCheck(
-        "stack",
-        True,
-        ", ".join(f"{t} {versions[n]}" for n, t in shown if n in versions),
-    )
+    found = ", ".join(f"{t} {versions[n]}" for n, t in shown if n in versions)
+    return MachineCheck("stack", True, found)
 
 
 def glibc(
@@ -177,19 +174,15 @@ def compiler(
     headers = os.path.exists(f"{include}/Python.h")
     if program and headers:
         return MachineCheck("compiler", True, f"{program}, with Python's headers")
-    package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
-    missing = [] if program else ["g++"]
-    missing += [] if headers else [package]
-    lacking = " and ".join(
-        ([] if program else ["no C++ compiler"]) + ([] if headers else ["no Python.h"])
-    )
+    lacking = {} if program else {"no C++ compiler": "g++"}
+    if not headers:
+        lacking["no Python.h"] = "python{}.{}-dev".format(*sys.version_info)
+    found = " and ".join(lacking)
     if installed:
-        return MachineCheck(
-            "compiler", None, f"{lacking}; needed only to build pyfarmhash"
-        )
-    return MachineCheck(
-        "compiler", False, lacking, f"apt-get install -y {' '.join(missing)}"
-    )
+        note = f"{found}; needed only to build pyfarmhash"
+        return MachineCheck("compiler", None, note)
+    remedy = f"apt-get install -y {' '.join(lacking.values())}"
+    return MachineCheck("compiler", False, found, remedy)
 
 
 def bytecode(
@@ -233,9 +226,8 @@ def gpu(
     """
     driver = _nvidia_driver() if driver is None else driver
     if not driver:
-        return MachineCheck(
-            "GPU", None, "no NVIDIA driver: training uses the processor"
-        )
+        note = "no NVIDIA driver: training uses the processor"
+        return MachineCheck("GPU", None, note)
     seen, logged = (count or _count_gpus)()
     if seen:
         gpus = counted(seen, "GPU")

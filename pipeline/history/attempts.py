@@ -11,7 +11,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.push_targets import targets
 from strategos.components.pusher import SLOT
-from strategos.pipeline.history.contexts import named, running, started
+from strategos.pipeline.history.contexts import named, running, started, with_ids
 from strategos.pipeline.history.store import (
     Store,
     newest_pushed,
@@ -98,10 +98,8 @@ def by_id(store: Store, contexts: Sequence[int]) -> list[RunAttempt]:
       store: The root's ML Metadata.
       contexts: Ids of the runs' contexts in ML Metadata.
     """
-    found = store.mlmd.get_contexts_by_id(contexts) if contexts else []
-    known = {each.id: each for each in found}
     current = running(store)
-    return [_attempt(known[each], current) for each in contexts if each in known]
+    return [_attempt(each, current) for each in with_ids(store, contexts)]
 
 
 def _attempt(context: mlmd.Context, current: Collection[str]) -> RunAttempt:

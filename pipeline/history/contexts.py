@@ -16,6 +16,14 @@ def run_contexts(store: Store) -> list[mlmd.Context]:
     return sorted(contexts, key=started, reverse=True)
 
 
+def with_ids(store: Store, ids: Iterable[int]) -> list[mlmd.Context]:
+    """The contexts with some ids, in their order; none for an id that is unknown."""
+    ids = list(ids)
+    found = store.mlmd.get_contexts_by_id(ids) if ids else []
+    known = {context.id: context for context in found}
+    return [known[id] for id in ids if id in known]
+
+
 def started(context: mlmd.Context) -> float:
     """Unix seconds of the start of a run."""
     recorded = context.custom_properties["started"].double_value

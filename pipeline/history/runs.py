@@ -26,6 +26,7 @@ from strategos.pipeline.history.contexts import (
     run_contexts,
     running,
     started,
+    with_ids,
 )
 from strategos.pipeline.history.store import Store, properties, reads_store
 from strategos.pipeline.root import RUN_CONTEXT, recent
@@ -149,9 +150,7 @@ def by_id(store: Store, contexts: Sequence[int]) -> list[Run]:
       store: The root's ML Metadata.
       contexts: Ids of the runs' contexts in ML Metadata.
     """
-    found = store.mlmd.get_contexts_by_id(contexts) if contexts else []
-    order = {id: place for place, id in enumerate(contexts)}
-    return _listed(store, named(store, sorted(found, key=lambda x: order[x.id])))
+    return _listed(store, named(store, with_ids(store, contexts)))
 
 
 def _listed(store: Store, pairs: Iterable[tuple[mlmd.Context, str]]) -> list[Run]:
@@ -184,7 +183,8 @@ def run(store: Store, run_id: str | None = None) -> Run:
     artifacts = [artifact for id in ids for artifact in outputs.get(id, [])]
     pipeline = pipelines(store, [context])[context.name]
     result = _to_run(context, pipeline, artifacts, running(store))
-    summary = _summary(artifacts)
+    summary = _written(artifacts, "ModelEvaluation", verdicts.FILE)
+    checked = _written(artifacts, "ExampleAnomalies", span_checks.FILE)
     rows = {id: rows_of(outputs.get(id, [])) for id in ids}
     nodes = {}
     for execution in executions:
@@ -195,7 +195,7 @@ def run(store: Store, run_id: str | None = None) -> Run:
     return dataclasses.replace(
         result,
         nodes=tuple(nodes.values()),
-        **facts(artifacts, summary, _gates(artifacts)),
+        **facts(artifacts, summary, tuple(checked["checks"]) if checked else ()),
         warnings=warned.read(properties(context), artifacts, done, summary),
     )
 
@@ -353,23 +353,15 @@ def _to_node(
     )
 
 
-def _summary(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any] | None:
-    """The evaluation's summary, if it can be read from this machine."""
+def _written(
+    artifacts: Iterable[mlmd.Artifact], type: str, file: str
+) -> dict[str, Any] | None:
+    """The JSON file of an artifact of a type, if it can be read from this machine."""
     for artifact in artifacts:
-        if artifact.type == "ModelEvaluation":
+        if artifact.type == type:
             with contextlib.suppress(OSError, ValueError):
-                return json.loads(Path(artifact.uri, verdicts.FILE).read_text())
+                return json.loads(Path(artifact.uri, file).read_text())
     return None
-
-
-def _gates(artifacts: Iterable[mlmd.Artifact]) -> tuple[dict[str, Any], ...]:
-    """The checks of spans, if they can be read from this machine."""
-    for artifact in artifacts:
-        if artifact.type == "ExampleAnomalies":
-            with contextlib.suppress(OSError, ValueError):
-                text = Path(artifact.uri, span_checks.FILE).read_text()
-                return tuple(json.loads(text)["checks"])
-    return ()
 
 
 def _types(artifacts: Iterable[mlmd.Artifact]) -> str | None:

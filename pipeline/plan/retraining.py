@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from strategos.components.errors import required
 from strategos.components.pusher import APPROVAL
 from strategos.components.wording import abridged, counted, duration, listed
 from strategos.pipeline.plan import compared_spans, span_preview
@@ -129,8 +131,9 @@ class _Case:
         self._facts, self._schedule = facts, schedule
         self._spans = tuple(sorted(facts.spans, key=_order))
         self._model = _model(facts)
-        concluded = [a for a in facts.attempts if a.made or a.rejected]
-        self._concluded = concluded[0] if concluded else None
+        self._last = next(iter(facts.attempts), None)
+        concluded = (a for a in facts.attempts if a.made or a.rejected)
+        self._concluded = next(concluded, None)
         self._seen = dict(self._tried())
         self._new = tuple(
             s for s in self._spans if compared_spans.is_new(*s, self._seen)
@@ -316,18 +319,10 @@ class _Case:
     # Words.
 
     @property
-    def _last(self) -> RunAttempt | None:
-        return self._facts.attempts[0] if self._facts.attempts else None
-
-    @property
     def _failures(self) -> list[RunAttempt]:
         """The failed runs since the last one that came to a verdict, newest first."""
-        failures = []
-        for attempt in self._facts.attempts:
-            if not attempt.failed:
-                break
-            failures.append(attempt)
-        return failures
+        newest_first = self._facts.attempts
+        return [*itertools.takewhile(lambda attempt: attempt.failed, newest_first)]
 
     def _failures_described(self) -> str:
         last, *others = self._failures
@@ -342,19 +337,13 @@ class _Case:
             return f"run {last.run_id}, which was {last.outcome}"
         return self._model_aged()
 
-    @property
-    def _in_production(self) -> _Model:
-        """The model; without one, a run is due and nothing is compared with it."""
-        assert self._model is not None
-        return self._model
-
     def _model_aged(self) -> str:
-        model = self._in_production
+        model = required(self._model)  # without one, the trigger `first` applies
         return f"{model.name} {self._since(model.made_at)} ago"
 
     def _waiting(self) -> str:
         """Why no trigger applies, e.g. "…, was trained on all spans"."""
-        model, last = self._in_production, self._concluded
+        model, last = required(self._model), self._concluded
         if self._new:
             unseen = counted(len(self._new), "span")
             wanted = f"`schedule.new_spans` is {self._schedule.new_spans}"
@@ -386,10 +375,9 @@ def _model(facts: Facts) -> _Model | None:
     if facts.push is not None:
         push = facts.push
         return _Model(f"model {push.version}, pushed", push.pushed_at, push.spans)
-    made = [each for each in facts.attempts if each.made]
-    if facts.pushes or not made:
+    run = next((each for each in facts.attempts if each.made), None)
+    if facts.pushes or run is None:
         return None
-    run = made[0]
     return _Model(f"the model of run {run.run_id}, made", run.ended, run.spans or ())
 
 

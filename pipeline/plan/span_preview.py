@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from strategos.components.evaluation import summary
-from strategos.components.evaluation.metrics import SliceMetrics
+from strategos.components.evaluation.slices.measured import SliceMetrics
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.operating import Schedule

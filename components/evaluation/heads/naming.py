@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from strategos.components.evaluation.metrics import SliceMetrics, Trivial
+from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 from strategos.components.evaluation.slices.slicing import slicings
 
 _Value = TypeVar("_Value")

@@ -9,8 +9,8 @@ from typing import Any
 from strategos.components.evaluation import findings, summary
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.intervals import interval
-from strategos.components.evaluation.metrics import SliceMetrics
 from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluation.summary import BoundCheck
 from strategos.components.evaluation.sums import Sums
 from strategos.components.targets.label import Label

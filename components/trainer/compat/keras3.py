@@ -214,11 +214,9 @@ def inputs_of(model: Any) -> dict[str, Any]:
         # Keras 3 orders `inputs` by the sorted keys of a dict.
         functional = getattr(model, "_functional", None) or model  # of a Sequential
         declared = functional.input if tensors else None
-        names = (
-            sorted(declared)
-            if isinstance(declared, dict)
-            else [x.name for x in tensors]
-        )
+        names = [x.name for x in tensors]
+        if isinstance(declared, dict):
+            names = sorted(declared)
     else:
         names = getattr(model, "input_names", None) or []
     return dict(zip(names, tensors, strict=True))

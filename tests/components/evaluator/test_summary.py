@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from strategos.components.evaluation import summary
-from strategos.components.evaluation.metrics import SliceMetrics, Trivial
+from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 
 
 def overall(auc, before=None, examples=1000):

@@ -7,7 +7,7 @@ from tfx.types import standard_artifacts
 
 from strategos.components.errors import GateStoppedError
 from strategos.components.evaluation import summary
-from strategos.components.evaluation.metrics import SliceMetrics
+from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.gate import evaluation as gate
 
 

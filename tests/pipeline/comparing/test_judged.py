@@ -6,7 +6,7 @@ import pytest
 
 from strategos.components.errors import UserError
 from strategos.components.evaluation import summary
-from strategos.components.evaluation.metrics import SliceMetrics, Trivial
+from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 from strategos.pipeline.comparing import judged
 from strategos.pipeline.history.runs import Run
 
