@@ -21,6 +21,7 @@ from strategos.components.events import NewEvents
 from strategos.components.pusher import APPROVAL
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.report import notebook
+from strategos.pipeline.report.document import Section
 from strategos.pipeline.runners import apart
 from strategos.pipeline.runners.apart import RunRequest
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.loading import Loaded
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.runs import Run
-    from strategos.pipeline.report.document import Section
     from strategos.pipeline.run import orchestration
 
 Sets = Mapping[str, Any] | Sequence[str]

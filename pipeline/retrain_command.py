@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strategos.components import node_ids
-from strategos.components.data_files.listing import select_spans
+from strategos.components.data_files.listing import Listing, select_spans
+from strategos.components.data_files.spans import Span
 from strategos.components.errors import ExitCode, UserError, required
 from strategos.pipeline import api, commands
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.history import decisions, runs
+from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import caching
+from strategos.pipeline.plan.retraining import RetrainingDecision
 from strategos.pipeline.root import lock
 from strategos.pipeline.run import comparison, orchestration, preflight
 from strategos.pipeline.run import retrain as retraining
+from strategos.pipeline.run.orchestration import Turn
 from strategos.pipeline.view.live import LiveView
-
-if TYPE_CHECKING:
-    from strategos.components.data_files.listing import Listing
-    from strategos.components.data_files.spans import Span
-    from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.plan.retraining import RetrainingDecision
-    from strategos.pipeline.run.orchestration import Turn
 
 _FRESH = ("trainer.compare_fresh=false", "trainer.fresh_every=1")
 
@@ -108,8 +106,6 @@ def _run_better(
     of the better one. If the command is interrupted, the next attempt uses their
     results from the cache.
     """
-    from strategos.pipeline.history.store import Store
-
     cached = "run.cache=true"
     options, reason = _asked(arguments, decision), decision.reason
     fresh = commands.load(arguments, cached, *_FRESH).config

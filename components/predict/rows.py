@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
+from strategos.components.data_files.sources import Source
 from strategos.components.data_files.sources.reading import DEFAULT, Reading
+from strategos.components.data_files.sources.source import WHOLE, BadRow
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.errors import BadInputError, Place
 from strategos.components.predict import piped
+from strategos.components.records import encode
 from strategos.components.slow_imports import pa
 from strategos.components.targets.label import Label
 from strategos.components.wording import choices, nearest
@@ -22,7 +25,6 @@ from strategos.components.wording import choices, nearest
 if TYPE_CHECKING:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
-    from strategos.components.data_files.sources import Source
     from strategos.components.data_files.values.features import BadValueError
     from strategos.components.data_files.values.kinds import Kind
 
@@ -220,8 +222,6 @@ class Columns:
 
     def encoded(self, features: pa.RecordBatch) -> pa.ChunkedArray:
         """Serializes rows of `converted`; binary[rows]."""
-        from strategos.components.records import encode
-
         columns = {name: features.column(name) for name in self._kinds}
         for name in filter(self._is_required, self.unused):
             columns[name] = self._fillers(name, features.num_rows)
@@ -299,8 +299,6 @@ class Asked:
 
 def of_file(path: str, columns: Columns, mark: bool = False) -> Iterator[Asked]:
     """Yields the rows of a file."""
-    from strategos.components.data_files.sources.source import WHOLE, BadRow
-
     source, first, index = _source(path, columns.reading), 0, 0
     columns = dataclasses.replace(columns, decimal=columns.reading.csv.decimal)
     malformed: dict[int, BadRow] = {}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from strategos.components import node_ids
+from strategos.components.data_files import sources, spans
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError
 from strategos.components.files import storage
@@ -228,8 +229,6 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     Returns:
       The files (empty if one has a problem), and the problems with them.
     """
-    from strategos.components.data_files import sources, spans
-
     key = "data.examples"
     cause = unknown(config.data.examples)
     if cause:
@@ -263,7 +262,6 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
 
 def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
     """Yields a problem for each file that cannot be read in its suffix's format."""
-    from strategos.components.data_files import sources
 
     def problem(path: str) -> UserError | None:
         try:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strategos.components import exported, node_ids, worker_process
 from strategos.components.errors import BadInputError, ExitCode, UserError
@@ -17,15 +17,14 @@ from strategos.pipeline import commands
 from strategos.pipeline.comparing import reproduction, view
 from strategos.pipeline.history import lineage as lineages
 from strategos.pipeline.history import roots, runs
+from strategos.pipeline.history.lineage import Lineage
+from strategos.pipeline.history.runs import Run
+from strategos.pipeline.history.store import Store
 from strategos.pipeline.made_from import compared, stack
+from strategos.pipeline.made_from.record import Kept
+from strategos.pipeline.plan import caching
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.report import paragraph
-
-if TYPE_CHECKING:
-    from strategos.pipeline.history.lineage import Lineage
-    from strategos.pipeline.history.runs import Run
-    from strategos.pipeline.history.store import Store
-    from strategos.pipeline.made_from.record import Kept
 
 _DIFFERENCE = "strategos.components.trainer.run.difference"
 _SHOWN = 10
@@ -133,8 +132,6 @@ def _new_folder(name: str) -> Path:
 
 def _name_stack(kept: Kept) -> None:
     """Names what differs from the stack of the run, before anything is made."""
-    from strategos.pipeline.plan import caching
-
     now = stack.of_this_machine(caching.stack_versions())
     console = terminal.console(sys.stderr)
     differing = compared.stack_changes(kept.made_from.stack, now)

@@ -9,7 +9,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strategos.components import node_ids, worker_process
 from strategos.components.errors import ExitCode
@@ -17,11 +17,9 @@ from strategos.components.trainer import launchers
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.wording import counted, data_size, duration
 from strategos.pipeline import commands
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.history import transformed
 from strategos.pipeline.root import lock
-
-if TYPE_CHECKING:
-    from strategos.pipeline.config.sections import Config
 
 _PLACE = "cluster-check"
 _SLOW = 2.0  # times the median

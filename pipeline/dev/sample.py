@@ -6,14 +6,12 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strategos.components.data_files import sources
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.root.state import make_state, state_folder
 from strategos.pipeline.run import orchestration
-
-if TYPE_CHECKING:
-    from strategos.pipeline.config.sections import Config
 
 _FOLDERS = re.compile(r"[^*?\[{]*/")  # of a pattern, before its first wildcard
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strategos.components import events, node_ids
+from strategos.components.data_files.listing import Listing
 from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
@@ -17,7 +18,6 @@ from strategos.pipeline.plan import caching
 from strategos.pipeline.root.state import file_hashes, state_folder
 
 if TYPE_CHECKING:
-    from strategos.components.data_files.listing import Listing
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.plan.plan import Plan
 

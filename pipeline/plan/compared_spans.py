@@ -12,14 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.data_files import spans
+from strategos.components.data_files.spans import Span
 from strategos.components.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from strategos.components.data_files.listing import Listing
-    from strategos.components.data_files.spans import Span
-
 USUAL_SPANS = 6
 """Number of spans, the newest before those that are judged, that are usual."""
 

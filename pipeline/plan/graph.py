@@ -24,6 +24,10 @@ from strategos.components.pusher import APPROVAL, CANARY
 from strategos.components.user_code import modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.nodes import order
+from strategos.pipeline.config.nodes.sections import Node
+from strategos.pipeline.config.operating import Pusher as PusherSection
+from strategos.pipeline.config.sections import Config, Transform
+from strategos.pipeline.config.trainer import Trainer
 from strategos.pipeline.plan import caching
 from strategos.pipeline.plan.caching import Fingerprints, stack_versions
 from strategos.pipeline.plan.user_nodes import specs
@@ -31,11 +35,6 @@ from strategos.pipeline.plan.user_nodes import specs
 if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
     from tfx.orchestration.pipeline import Pipeline
-
-    from strategos.pipeline.config.nodes.sections import Node
-    from strategos.pipeline.config.operating import Pusher as PusherSection
-    from strategos.pipeline.config.sections import Config, Transform
-    from strategos.pipeline.config.trainer import Trainer
 
 
 def build(

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.data_files import spans
+from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError, required
 from strategos.components.evaluator import SUMS_VARIABLE
 from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.components.runtime_parameters import NOTHING
+from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import (
@@ -37,8 +39,6 @@ from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 if TYPE_CHECKING:
     import ml_metadata
 
-    from strategos.components.data_files.listing import Listing
-    from strategos.components.shards.engine import Engine
 from strategos.pipeline.config.sections import Config
 
 _UNCOMPARED = "Judged without the model in production (--without-baseline)."

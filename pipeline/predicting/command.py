@@ -13,6 +13,7 @@ from strategos.components.errors import BadInputError, ExitCode, required
 from strategos.components.files import filesystems
 from strategos.components.push_targets import targets
 from strategos.pipeline import models_command
+from strategos.pipeline.history import attempts
 from strategos.pipeline.root.state import state_folder
 
 if TYPE_CHECKING:
@@ -147,7 +148,6 @@ def _background(
       BadInputError: The rows do not exist.
     """
     from strategos.components.predict import explaining
-    from strategos.pipeline.history import attempts
 
     if not arguments.explain:
         if arguments.background is not None:

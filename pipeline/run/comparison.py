@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from strategos.components.errors import ExitCode
 from strategos.components.evaluation.metrics import METRICS, bare
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.run.orchestration import Result
 
 if TYPE_CHECKING:
-    from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.runs import Run
 
 WARM, FRESH = "warm start", "from scratch"

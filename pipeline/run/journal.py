@@ -15,6 +15,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import events
+from strategos.components.errors import UserError
 from strategos.pipeline.history import warned
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root import RUN_CONTEXT, metadata, recent
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import ml_metadata
     from ml_metadata.proto import metadata_store_pb2
 
-    from strategos.components.errors import UserError
     from strategos.pipeline.plan.plan import Plan
 
 

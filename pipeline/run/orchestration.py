@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids, processes, worker_process
+from strategos.components.data_files.listing import Listing
 from strategos.components.errors import (
     BadInputError,
     ExitCode,
@@ -24,6 +25,8 @@ from strategos.components.errors import (
 )
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
+from strategos.pipeline.config.sections import Config
+from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.made_from import making
 from strategos.pipeline.plan import planning
 from strategos.pipeline.plan.plan import Plan
@@ -40,9 +43,6 @@ from strategos.pipeline.runners.local import LocalRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from strategos.components.data_files.listing import Listing
-    from strategos.pipeline.config.sections import Config
 
 _PREPARE = """
 import sys
@@ -131,7 +131,6 @@ def _settle_canary(config: Config) -> None:
     """Ends a promotion or an abort that was killed."""
     if not (config.pusher and config.pusher.canary):
         return
-    from strategos.pipeline.history.store import NoRunsError, Store
     from strategos.pipeline.run.versions import canary
 
     with contextlib.suppress(NoRunsError):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from strategos.components.errors import UserError
 from strategos.pipeline.config.problems import ConfigError
 
 if TYPE_CHECKING:
     from strategos.components.data_files.listing import Listing
-    from strategos.components.errors import UserError
     from strategos.pipeline.config.sections import Config
 
 

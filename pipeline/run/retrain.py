@@ -9,24 +9,27 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.data_files import spans
-from strategos.components.data_files.listing import NoneCompleteError, TooFewSpansError
+from strategos.components.data_files.listing import (
+    Listing,
+    NoneCompleteError,
+    TooFewSpansError,
+)
+from strategos.components.data_files.spans import Span
 from strategos.components.errors import required
 from strategos.pipeline.config.operating import Schedule
 from strategos.pipeline.history import decisions
 from strategos.pipeline.plan import caching, retraining
 from strategos.pipeline.plan.retraining import RetrainingDecision
 from strategos.pipeline.plan.reuse import user_code
+from strategos.pipeline.plan.span_preview import Preview
 from strategos.pipeline.root.state import file_hashes
 from strategos.pipeline.run import span_measurements
 
 if TYPE_CHECKING:
-    from strategos.components.data_files.listing import Listing
-    from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.attempts import Push
     from strategos.pipeline.history.models import Version
     from strategos.pipeline.history.store import Store
-    from strategos.pipeline.plan.span_preview import Preview
 
 
 def accepted(config: Config, data: Listing) -> tuple[Listing, dict[int, str]]:

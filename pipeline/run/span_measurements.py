@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import worker_process
 from strategos.components.data_files import spans
+from strategos.components.data_files.spans import Span
 from strategos.components.errors import UserError, first_line
 from strategos.components.files import commit
 from strategos.components.span_validator import FOLDER_VARIABLE
@@ -20,7 +21,6 @@ from strategos.pipeline.plan.span_preview import Preview
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
 if TYPE_CHECKING:
-    from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
 
 _WORKER = "strategos.components.span_validator.preview_process"

@@ -18,6 +18,7 @@ from strategos.components import errors, fork_server, processes
 from strategos.components.files import temporary
 from strategos.components.limits import oom
 from strategos.pipeline.plan import tfx_adapter
+from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.runners import NodeFailedError, environment, executor_server
 from strategos.pipeline.runners.memory_watch import MemoryWatch
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.plan.caching import Fingerprints
-    from strategos.pipeline.plan.plan import Plan
 
 
 class ExecutorClient:

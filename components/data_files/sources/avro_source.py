@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from strategos.components.data_files import formats
+from strategos.components.data_files.sources.names import no_row
 from strategos.components.data_files.sources.source import (
     MAX_ROWS,
     WHOLE,
@@ -55,7 +56,6 @@ class AvroSource(Source):
     def batches(self, part: Part = WHOLE) -> Iterator[pa.RecordBatch]:
         """See `Source`."""
         from strategos.components.data_files.sources import structs
-        from strategos.components.data_files.sources.names import no_row
 
         rows = 0
         with self._reader() as reader:

@@ -21,13 +21,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from strategos.components.data_files.sources.names import check_names
+from strategos.components.data_files.sources.reading import Reading
 from strategos.components.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from strategos.components.data_files.inference import Profile
-    from strategos.components.data_files.sources.reading import Reading
 
 
 class Part(NamedTuple):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import fork_server
+from strategos.components.data_files.pieces import Shard
 from strategos.components.data_files.sources import Reading
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import exchange, full_disk
@@ -23,7 +24,6 @@ from strategos.components.shards.engine import Engine
 from strategos.components.worker_process import serve
 
 if TYPE_CHECKING:
-    from strategos.components.data_files.pieces import Shard
     from strategos.components.data_files.shards import ShardRunner
     from strategos.components.predict.batch.shard import Predicted, PredictShard
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -26,11 +26,8 @@ import numpy as np
 from strategos.components.predict.client import OUTPUTS
 from strategos.components.predict.serving import answers
 from strategos.components.predict.serving.answers import RequestError
-from strategos.components.predict.serving.versions import State
+from strategos.components.predict.serving.versions import Loaded, State, Versions
 from strategos.components.wording import listed, quoted
-
-if TYPE_CHECKING:
-    from strategos.components.predict.serving.versions import Loaded, Versions
 
 _PATH = re.compile(
     r"/v1/models/(?P<name>[^/:]+)"

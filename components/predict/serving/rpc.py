@@ -16,6 +16,7 @@ import grpc
 
 from strategos.components.predict.serving import answers
 from strategos.components.predict.serving.answers import RequestError
+from strategos.components.predict.serving.versions import Versions
 from strategos.components.slow_imports import tf
 from strategos.components.wording import counted, listed, quoted
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from strategos.components.predict.serving.http_server import Log
-    from strategos.components.predict.serving.versions import Versions
-
 _Answer = TypeVar("_Answer")
 
 _CODES = {

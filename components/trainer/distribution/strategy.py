@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from strategos.components.slow_imports import tf
 from strategos.components.trainer.distribution import devices, strategy_limits, tpu
@@ -18,10 +18,8 @@ from strategos.components.trainer.distribution.environment import (
     ClusterSpec,
     Task,
 )
+from strategos.components.trainer.spec import Settings
 from strategos.components.wording import counted
-
-if TYPE_CHECKING:
-    from strategos.components.trainer.spec import Settings
 
 StrategyName = Literal[
     "auto",

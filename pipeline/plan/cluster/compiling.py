@@ -13,7 +13,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -24,13 +24,11 @@ from strategos.components.pusher import PUSHER_VARIABLE, WEIGHTS_VARIABLE
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import archive
 from strategos.components.user_code.workload_paths import WorkloadPaths
+from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import caching, graph, tfx_adapter
 from strategos.pipeline.plan.cluster import paths, resolve, steps, uploads
-
-if TYPE_CHECKING:
-    from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
-    from strategos.pipeline.config.sections import Config
 
 Json = dict[str, Any]
 

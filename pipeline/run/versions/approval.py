@@ -15,12 +15,12 @@ from strategos.components.errors import BadInputError, required
 from strategos.components.push_targets import targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.history import models
+from strategos.pipeline.history.models import Version
+from strategos.pipeline.history.store import Store
 from strategos.pipeline.run.versions import canary
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.history.models import Version
-    from strategos.pipeline.history.store import Store
 
 
 @dataclasses.dataclass(frozen=True)

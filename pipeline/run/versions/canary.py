@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import worker_process
-from strategos.components.data_files.spans import describe
+from strategos.components.data_files.spans import Span, describe
 from strategos.components.errors import (
     BadInputError,
     GateStoppedError,
@@ -29,6 +29,7 @@ from strategos.components.pusher import ABORTED, SLOT
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.wording import first
 from strategos.pipeline.history import models
+from strategos.pipeline.history.models import Version
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import compared_spans
 from strategos.pipeline.root import RUN_CONTEXT
@@ -41,10 +42,7 @@ if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2
 
     from strategos.components.data_files.listing import Listing
-    from strategos.components.data_files.spans import Span
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.history.models import Version
-
 _JUDGE = "strategos.components.span_validator.judging"
 _QUIET = {"PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}  # of imports
 _ABORT = "strategos.Abort"

@@ -15,13 +15,11 @@ from strategos.components import worker_process
 from strategos.components.errors import UserError
 from strategos.components.push_targets import targets
 from strategos.components.pusher import ABORTED, SLOT
-from strategos.pipeline.history.models import PROMOTED_FROM, ROLLBACK_OF
+from strategos.pipeline.history.models import PROMOTED_FROM, ROLLBACK_OF, Version
 from strategos.pipeline.plan import production
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.history.models import Version
-
 _PROBE = "strategos.components.infra_validator.probe"
 _OF_ONE = (SLOT, ABORTED, ROLLBACK_OF, PROMOTED_FROM)
 """Properties of one PushedModel that a copy does not share."""

@@ -8,14 +8,14 @@ from strategos.components.errors import BadInputError, required
 from strategos.components.push_targets import endpoint, targets
 from strategos.components.pusher import PUSHED_BY
 from strategos.pipeline.history import models
+from strategos.pipeline.history.models import Version
+from strategos.pipeline.history.store import Store
 from strategos.pipeline.run.versions import canary, pushes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.history.models import Version
-    from strategos.pipeline.history.store import Store
 
 
 def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version, int]:
