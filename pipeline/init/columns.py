@@ -72,6 +72,18 @@ class Column:
             values = values.filter(pc.is_finite(values))
         return values
 
+    @functools.cached_property
+    def finite(self) -> pa.Array:
+        """Whether the value of each row is a number that is not NaN or infinite."""
+        if not pa.types.is_floating(self.values.type):
+            return self.values.is_valid()
+        return pc.fill_null(pc.is_finite(self.values), False)
+
+    @property
+    def not_finite(self) -> int:
+        """Number of values that are NaN or infinite."""
+        return len(self.values.drop_null()) - (pc.sum(self.finite).as_py() or 0)
+
     @property
     def is_text(self) -> bool:
         """Whether the values are text."""

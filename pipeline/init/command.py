@@ -208,7 +208,7 @@ def _facts(column: Column) -> dict[str, Any]:
         if is_number
         else None,
         "examples": [str(each) for each in list(column.counts)[:_EXAMPLES]],
-        "doubt": features.suspicion(column),
+        "doubt": features.suspicion(column) or features.gaps(column),
     }
 
 

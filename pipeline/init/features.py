@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strategos.components.data_files.values.kinds import Kind
-from strategos.components.wording import cut
+from strategos.components.wording import counted, cut
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.label import Label
 
@@ -89,6 +89,12 @@ def suspicion(column: Column) -> str:
     return ""
 
 
+def gaps(column: Column) -> str:
+    """Says how many numbers of a column are NaN or infinite; "" if none is."""
+    number = column.not_finite
+    return counted(number, "NaN or infinite number") if number else ""
+
+
 def _is_token(column: Column) -> bool:
     """Whether texts are single words that are no dates and no numbers."""
     other = bool(column.date_order) or column.is_amount
@@ -145,7 +151,7 @@ def _correlation(column: Column, label: Column) -> float:
     """The absolute correlation of two columns of numbers if nearly 1, else 0."""
     if not column.is_number:
         return 0.0
-    both = pc.and_(column.values.is_valid(), label.values.is_valid())
+    both = pc.and_(column.finite, label.finite)
     one, other = (
         each.values.filter(both).to_numpy(zero_copy_only=False).astype(np.float64)
         for each in (column, label)
@@ -248,11 +254,14 @@ def _of_numbers(column: Column, name: str) -> Feature:
     low, high = column.numbers.min(), column.numbers.max()
     skewness = _skewness(column.numbers)
     reason = f"{low:.6g} to {high:.6g}"
+    usual = float(np.median(column.numbers))
+    filling = f"{usual:.0f}" if column.kind == Kind.INT else f"{usual:.6g}"
     if column.missing:
-        usual = float(np.median(column.numbers))
-        filling = f"{usual:.0f}" if column.kind == Kind.INT else f"{usual:.6g}"
         reason += f", {column.missing / column.rows:.1%} missing"
         missing, value = f"_is_missing({value})", f"_filled({value}, {filling})"
+    if column.not_finite:
+        reason += f", {gaps(column)}"
+        value = f"_finite({value}, {filling})"
     if skewness > _SKEWED and low >= 0 and high > 10:
         code = f"tft.scale_to_z_score(_logarithm({value}))"
         reason += ", skewed: z-score of the logarithm"

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.errors import BadInputError
-from strategos.components.wording import choices, did_you_mean
+from strategos.components.wording import choices, counted, did_you_mean
 from strategos.pipeline.init.columns import Column
 
 MOST_CLASSES = 200
@@ -117,6 +117,10 @@ def _check(column: Column) -> None:
     if column.is_text and column.is_unique:
         expected = "values that rows share"
         raise _rejected(column, expected, "has another text in each row")
+    if column.not_finite:
+        what = f"has {counted(column.not_finite, 'NaN or infinite number')}"
+        remedy = "Correct or remove these rows."
+        raise _rejected(column, "finite numbers", what, remedy)
     if column.numbers_rows:
         expected = "values to predict"
         raise _rejected(column, expected, "numbers the rows")

@@ -59,6 +59,11 @@ def _filled(value, usual):
     usual = tf.constant(usual, value.dtype)
     return tft.sparse_tensor_to_dense_with_shape(value, [None, 1], usual)
 ''',
+    "_finite": '''
+def _finite(value, usual):
+    """A column `[batch, 1]` with `usual` in place of NaN and infinite numbers."""
+    return tf.where(tf.math.is_finite(value), value, usual)
+''',
     "_is_missing": '''
 def _is_missing(value):
     """1 where a column is empty, 0 elsewhere: `[batch, 1]`."""

@@ -24,7 +24,7 @@ from strategos.components.trainer.compat.callbacks import (
 )
 from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.loop.progress import Monitor
+from strategos.components.trainer.model.known_metrics import Monitor
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.wording import listed
 

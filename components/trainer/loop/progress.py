@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,12 +14,11 @@ import tensorflow as tf
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled
-from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
+from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.gang import contact, heartbeat
 from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
-from strategos.components.trainer.model import known_metrics
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.operation import Operation
 from strategos.components.user_code import user_errors
@@ -128,7 +127,9 @@ class Progress(TensorCallback):
 
 
 class TerminateOnNaN(TensorCallback):
-    """Fails at the first loss that is not finite, naming the step.
+    """Fails at the first loss that is not finite, naming the step, and at such weights.
+
+    A loss may stay finite while weights are NaN: `relu` makes 0 of NaN on a CPU.
 
     Args:
       position: The position of training.
@@ -141,10 +142,11 @@ class TerminateOnNaN(TensorCallback):
         self._position = position
         self._culprits = culprits
         self._finite = 0  # the last step with a finite loss
+        self._sound = 0  # the last step with weights that are known to be finite
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Records the step at which training starts."""
-        self._finite = self._position.step
+        self._finite = self._sound = self._position.step
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Checks the loss, which Keras reports as the mean over the epoch so far.
@@ -160,13 +162,39 @@ class TerminateOnNaN(TensorCallback):
         where = (
             f"step {step}" if step == first else f"one of the steps {first} to {step}"
         )
-        culprits = f"{self._culprits(range(first, step + 1))} ".lstrip()
         raise UserError(
             f"The loss is not a finite number at {where} (epoch "
-            f"{(step - 1) // steps + 1}, batch {batch + 1} of {steps}). {culprits}"
-            "Look for a learning rate that is too high, a feature or label that is "
-            "NaN, infinite or not scaled, and a logarithm or division by zero in the "
-            "loss."
+            f"{(step - 1) // steps + 1}, batch {batch + 1} of {steps}). "
+            f"{self._advice(first, step)}"
+        )
+
+    def check_weights(self, model: tf.keras.Model, mark: Sequence[float]) -> None:
+        """Checks the weights of a model.
+
+        Args:
+          model: The model.
+          mark: The sums of its weights, see `_mark`.
+
+        Raises:
+          UserError: A weight is NaN, or one that trains is infinite.
+        """
+        step, first = self._position.step, self._sound + 1
+        bad = None if all(map(math.isfinite, mark)) else _not_finite(model)
+        if bad is None:
+            self._sound = step
+            return
+        raise UserError(
+            f"The weights `{bad}` are not finite numbers after step {step}, though the "
+            f"loss is. {self._advice(first, step)}"
+        )
+
+    def _advice(self, first: int, last: int) -> str:
+        """Names features of some steps that are not finite, and what to look for."""
+        culprits = f"{self._culprits(range(first, last + 1))} ".lstrip()
+        return (
+            f"{culprits}Look for a learning rate that is too high, a feature or label "
+            "that is NaN, infinite or not scaled, and a logarithm or division by zero "
+            "in the loss."
         )
 
 
@@ -261,16 +289,17 @@ class EvaluatedWeights(TensorCallback):
 
     Args:
       recorder: Keeps the fingerprints, also in checkpoints.
+      guard: Checks the weights; None for no check.
     """
 
-    def __init__(self, recorder: Recorder):
+    def __init__(self, recorder: Recorder, guard: TerminateOnNaN | None):
         super().__init__()
-        self._recorder = recorder
+        self._recorder, self._guard = recorder, guard
         self._mark: list[float] | None = None
 
     def on_test_end(self, logs: Any = None) -> None:
-        """Computes the fingerprint of the evaluated weights."""
-        self._mark = _mark(self.model)
+        """Computes the fingerprint of the evaluated weights, and checks them."""
+        self._mark = self._present()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Records the fingerprint, if the epoch was evaluated."""
@@ -283,70 +312,19 @@ class EvaluatedWeights(TensorCallback):
 
         Returns:
           The epoch, counted from 1; None if no epoch was evaluated with them.
+
+        Raises:
+          UserError: The weights are not finite.
         """
-        now = _mark(self.model)
+        now = self._present()
         epochs = [int(e) for e, mark in self._recorder.marks.items() if mark == now]
         return max(epochs) + 1 if epochs else None
 
-
-class Monitor(TensorCallback):
-    """Sets whether smaller or larger values of a callback's metric are better.
-
-    Keras guesses by the metric's name: `val_recall` and `val_auc_1` would be losses.
-
-    Args:
-      callback: The callback that monitors the metric.
-      monitor: Name of the metric.
-      mode: `min`, `max`, or `auto`: by the class of the metric, see `known_metrics`.
-      setting: Key path of the callback's settings, for errors.
-    """
-
-    def __init__(self, callback: Any, monitor: str, mode: str, setting: str):
-        super().__init__()
-        self._callback = callback
-        self._monitor, self._mode, self._setting = monitor, mode, setting
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Checks the direction of the metric early, if the metric already exists.
-
-        Raises:
-          UserError: As in `on_epoch_end`.
-        """
-        name = self._monitor.removeprefix("val_")
-        if compiled.metric_of(self.model, name) is not None:
-            self._direction()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Sets the mode of the callback from the metric in the model.
-
-        Raises:
-          UserError: The model does not measure the metric, or `mode` is `auto` and the
-            metric is not one of Keras's own.
-        """
-        if self._monitor not in (logs or {}):
-            raise UserError(
-                "this model measures no such metric",
-                key=f"{self._setting}.monitor",
-                received=repr(self._monitor),
-                expected=", ".join(sorted(logs or {})),
-                remedy="Metrics are named in `model.compile(metrics=[…])`.",
-            )
-        set_mode(self._callback, self._direction())
-
-    def _direction(self) -> str:
-        """`min` or `max`."""
-        mode: str | None = self._mode
-        if mode == "auto":
-            mode = known_metrics.direction(self.model, self._monitor)
-        if mode is None:
-            raise UserError(
-                f"the metric `{self._monitor}` is not one of Keras's own whose smaller "
-                "or larger values are known to be better",
-                key=f"{self._setting}.mode",
-                received="auto",
-                expected="min, max",
-            )
-        return mode
+    def _present(self) -> list[float]:
+        mark = _mark(self.model)
+        if self._guard:
+            self._guard.check_weights(self.model, mark)
+        return mark
 
 
 def _mark(model: tf.keras.Model) -> list[float]:
@@ -363,3 +341,16 @@ def _mark(model: tf.keras.Model) -> list[float]:
         elif value.dtype != tf.string:
             sums.append(float(tf.reduce_sum(tf.cast(value, tf.float64))))
     return sums
+
+
+def _not_finite(model: tf.keras.Model) -> str | None:
+    """Name of the first weights with NaN, or with infinity if they train."""
+    for each in compiled.weights(model):
+        value = tf.convert_to_tensor(each)
+        if value.dtype.is_floating:
+            bad = tf.math.is_nan(value)
+            if each.trainable:
+                bad |= tf.math.is_inf(value)
+            if tf.reduce_any(bad):
+                return getattr(each, "path", each.name).removesuffix(":0")
+    return None

@@ -131,7 +131,9 @@ class Training:
             order = PhaseOrder(self._builder.phases, position)
             progress = Progress(self._context, position, order, self._way.wait)
             recorder = Recorder(reports=self._context.is_chief)
-            evaluated = EvaluatedWeights(recorder)
+            checked = self._spec.settings.callbacks.get("terminate_on_nan", True)
+            guard = TerminateOnNaN(position, self._culprits) if checked else None
+            evaluated = EvaluatedWeights(recorder, guard)
             with (
                 self._of_chief(self._spec.log_dir) as log_dir,
                 step_named(position, self._culprits),
@@ -142,9 +144,10 @@ class Training:
                     out_of_memory.explained(self._context),
                     numerics_checked(self._operation),
                 ):
-                    followed = [evaluated, progress, *others, recorder]
+                    guards = [guard] if guard else []
+                    followed = [evaluated, progress, *guards, *others, recorder]
                     model = self._train(model, position, order, followed, checkpoint)
-            epoch = evaluated.epoch()
+                epoch = evaluated.epoch()
             folder, name = os.path.split(weights)
             with self._of_chief(folder) as folder:
                 self._write(model, os.path.join(folder, name))
@@ -189,8 +192,6 @@ class Training:
         if self._context.is_chief:
             callbacks.note_best_weights(settings, model.optimizer)
             callbacks.warn_of_choices(settings, own, split, monitored)
-        if settings.get("terminate_on_nan", True):
-            all_callbacks.insert(0, TerminateOnNaN(position, self._culprits))
         all_callbacks += own
         self._watch_batches = callbacks.watch_batches(settings, own)
         # A custom loop traces its steps itself.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.compat.callbacks import TensorCallback, set_mode
 
 _UP = (
     "Accuracy BinaryAccuracy CategoricalAccuracy SparseCategoricalAccuracy "
@@ -61,3 +63,63 @@ def _of_metric(metric: Any) -> str | None:
         return "min"
     is_up = function.__name__.endswith(("accuracy", "cosine_similarity"))
     return "max" if is_up else None
+
+
+class Monitor(TensorCallback):
+    """Sets whether smaller or larger values of a callback's metric are better.
+
+    Keras guesses by the metric's name: `val_recall` and `val_auc_1` would be losses.
+
+    Args:
+      callback: The callback that monitors the metric.
+      monitor: Name of the metric.
+      mode: `min`, `max`, or `auto`: by the class of the metric, see `direction`.
+      setting: Key path of the callback's settings, for errors.
+    """
+
+    def __init__(self, callback: Any, monitor: str, mode: str, setting: str):
+        super().__init__()
+        self._callback = callback
+        self._monitor, self._mode, self._setting = monitor, mode, setting
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Checks the direction of the metric early, if the metric already exists.
+
+        Raises:
+          UserError: As in `on_epoch_end`.
+        """
+        name = self._monitor.removeprefix("val_")
+        if compiled.metric_of(self.model, name) is not None:
+            self._direction()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Sets the mode of the callback from the metric in the model.
+
+        Raises:
+          UserError: The model does not measure the metric, or `mode` is `auto` and the
+            metric is not one of Keras's own.
+        """
+        if self._monitor not in (logs or {}):
+            raise UserError(
+                "this model measures no such metric",
+                key=f"{self._setting}.monitor",
+                received=repr(self._monitor),
+                expected=", ".join(sorted(logs or {})),
+                remedy="Metrics are named in `model.compile(metrics=[…])`.",
+            )
+        set_mode(self._callback, self._direction())
+
+    def _direction(self) -> str:
+        """`min` or `max`."""
+        mode: str | None = self._mode
+        if mode == "auto":
+            mode = direction(self.model, self._monitor)
+        if mode is None:
+            raise UserError(
+                f"the metric `{self._monitor}` is not one of Keras's own whose smaller "
+                "or larger values are known to be better",
+                key=f"{self._setting}.mode",
+                received="auto",
+                expected="min, max",
+            )
+        return mode

@@ -101,7 +101,7 @@ class Callbacks(Section):
         False, description="Whether the history is also written as `history.csv`."
     )
     terminate_on_nan: bool = Field(
-        True, description="Whether a loss of NaN or infinity ends training."
+        True, description="Whether a loss or weights of NaN or infinity end training."
     )
 
     @field_serializer("tensorboard")

@@ -56,6 +56,10 @@ DATES = [DAY + datetime.timedelta(index % 90) for index in range(ROWS)]
     [
         (NUMBERS, 'tft.scale_to_z_score(inputs["x"])'),
         (np.exp(5 * NUMBERS), 'tft.scale_to_z_score(_logarithm(inputs["x"]))'),
+        (
+            ["inf", "-inf", *NUMBERS[2:]],
+            f'tft.scale_to_z_score(_finite(inputs["x"], {np.median(NUMBERS[2:]):.6g}))',
+        ),
         (repeated(0, 1, 1), 'tft.scale_to_z_score(inputs["x"])'),
         (repeated(3, 7, 9, 1, 3), '_category(inputs["x"], "x")'),
         (repeated("Bonn", "Ulm", "New York"), '_category(inputs["x"], "x")'),
@@ -159,6 +163,7 @@ def test_the_task_follows_from_the_label(tmp_path, values, task, classes, positi
         ([f"{each} a" for each in range(ROWS)], "has another text in each row"),
         ([f"{each // 2} a" for each in range(ROWS)], "has 100 distinct texts"),
         (range(ROWS), "numbers the rows"),
+        (["inf", *NUMBERS[1:]], "has 1 NaN or infinite number"),
     ],
 )
 def test_a_label_that_cannot_be_predicted_is_rejected(tmp_path, values, message):
@@ -238,6 +243,7 @@ def test_a_label_spelled_as_missing_is_none(tmp_path, monkeypatch):
 
 def test_data_shows_types_gaps_ranges_and_doubts(tmp_path, capsys):
     table = {"id": range(ROWS), "x": [*NUMBERS[1:], ""], "y": repeated("a", "b")}
+    table["z"] = ["-inf", "inf", *NUMBERS[2:]]
     columns_of(tmp_path, table)
     assert cli.main(["data", str(tmp_path / "table.csv"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -248,6 +254,7 @@ def test_data_shows_types_gaps_ranges_and_doubts(tmp_path, capsys):
     assert by_name["x"]["range"] == pytest.approx(
         [NUMBERS[1:].min(), NUMBERS[1:].max()], rel=1e-6
     )
+    assert by_name["z"]["doubt"] == "2 NaN or infinite numbers"
     assert by_name["y"]["examples"] == ["a", "b"]
     assert cli.main(["data", str(tmp_path / "table.csv")]) == 0
     assert "numbers the rows" in capsys.readouterr().out

@@ -7,7 +7,7 @@ from typing import Any
 
 from strategos.components.trainer.loop.callbacks import BestWeights
 from strategos.components.trainer.loop.phases.order import PhaseOrder
-from strategos.components.trainer.loop.progress import Monitor
+from strategos.components.trainer.model.known_metrics import Monitor
 from strategos.components.trainer.phases import Phase
 
 

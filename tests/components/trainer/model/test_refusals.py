@@ -176,3 +176,44 @@ def test_a_feature_made_of_the_label_is_rejected_at_export(
     model = UserModule(spec).build_model(context)
     with pytest.raises(UserError, match="computes guess from the label `late`"):
         export(model, context, workload.schema, str(workload.root / "out"))
+
+
+@pytest.mark.parametrize(
+    ("package", "train"),
+    [("tf_keras", True), ("keras", True), ("tf_keras", False)],
+)
+def test_weights_that_are_nan_are_found_though_the_loss_is_finite(
+    workload, make_spec, package, train
+):
+    """The gradient of the fraction is NaN where the other value is taken."""
+    from strategos.components.trainer.run import session
+
+    layer = "layers.Dense(1)" if train else "layers.BatchNormalization()"
+    workload.write_module(
+        "divided",
+        f"""
+        import tensorflow as tf
+        import {package} as keras
+        layers = keras.layers
+
+        class Fraction(layers.Layer):
+            def call(self, x):
+                return tf.where(x > 1e9, x / (0 * x), 0.0)
+
+            def compute_output_shape(self, shape):
+                return shape
+
+        def build_model(context):
+            value = context.inputs(keras)["distance"]
+            model = keras.Model({{"distance": value}}, Fraction()({layer}(value)))
+            model.compile("sgd", "mse")
+            return model
+        """,
+    )
+    _forget("divided")
+    with pytest.raises(
+        UserError,
+        match=r"weights `\S*(kernel|gamma)` are not finite numbers after step 11, "
+        r"though the loss is\. All features and labels of these 11 steps are finite\. ",
+    ):
+        session.train(make_spec(module="divided"), Operation(), ClusterSpec(), "unused")
