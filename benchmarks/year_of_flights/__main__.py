@@ -146,7 +146,7 @@ def _retrain(workload: Path, settings: Sequence[str]) -> dict[str, Any]:
 
 def _live(workload: Path) -> str:
     """The newest pushed version."""
-    versions = (workload / "serving" / "flights").iterdir()
+    versions = (workload / "serving" / "flights").glob("[0-9]*")
     return str(max(versions, key=lambda path: int(path.name)))
 
 

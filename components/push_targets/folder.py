@@ -15,6 +15,7 @@ from typing import Any
 from strategos.components import exported
 from strategos.components.errors import PassingError, UserError
 from strategos.components.files import commit, full_disk
+from strategos.components.push_targets import reports
 from strategos.components.push_targets.targets import (
     Target,
     local,
@@ -52,6 +53,7 @@ class Folder(Target):
 
     def remove(self, version: int) -> None:
         """See `Target`."""
+        reports.remove(self.uri, version)
         # Rename first, so that a server never reads half of a version.
         folder = Path(self.path(version))
         commit.remove(folder.rename(folder.with_name(ASIDE + folder.name)))

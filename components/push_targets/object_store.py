@@ -11,6 +11,7 @@ from strategos.components import exported
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import storage
 from strategos.components.files.object_stores import connect, path_of, problems_of
+from strategos.components.push_targets import reports
 from strategos.components.push_targets.targets import Target, local, version_of
 
 _KEY = "pusher.to"
@@ -46,6 +47,7 @@ class ObjectStore(Target):
         """See `Target`."""
         first = f"{self.path(version)}/{exported.SAVED_MODEL}"
         with problems_of(self.uri, _KEY, "removed"):
+            reports.remove(self.uri, version)
             with contextlib.suppress(FileNotFoundError):
                 connect(first).delete_file(path_of(first))
             storage.remove(self.path(version))

@@ -263,8 +263,9 @@ class Run(Section):
     )
     report: bool = Field(
         True,
-        description="Whether the page of `strategos report` is written after each run; "
-        "never under `strategos dev`.",
+        description="Whether the page of `strategos report` is written after each run, "
+        "and without values of the data beside a pushed model; never under "
+        "`strategos dev`.",
     )
 
     @field_validator("metadata")

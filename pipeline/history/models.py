@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.push_targets import targets
+from strategos.components.push_targets import reports, targets
 from strategos.components.pusher import ABORTED, CANARY, SLOT
 from strategos.pipeline.history.attempts import Span, trained_on
 from strategos.pipeline.history.store import (
@@ -58,6 +58,7 @@ class Version:
       strategy: The strategy that the model was trained under; "" if unknown.
       fingerprint: `caching.candidate_key` of the model; "" if unknown.
       signatures: Hash of the model's signatures; "" if unknown.
+      report: Path or URL of the report beside the version; "" without one.
       artifact: Id of the PushedModel artifact; 0 if unknown.
       model: Id of the Model artifact; 0 if unknown.
     """
@@ -78,6 +79,7 @@ class Version:
     strategy: str = ""
     fingerprint: str = ""
     signatures: str = ""
+    report: str = ""
     artifact: int = 0
     model: int = 0
 
@@ -185,9 +187,11 @@ def _described(
 ) -> list[Version]:
     """The versions of these numbers, newest first."""
     known = _pushed(store, target, set(numbers))
+    written = reports.listed(target.uri)
     listed = []
     for number in reversed(numbers):
-        version = Version(number, target.path(number))
+        report = written.get(number, "")
+        version = Version(number, target.path(number), report=report)
         about = target.manifest(number)
         if number in known:
             version = _with_push(version, known[number])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import commit, full_disk
+from strategos.components.push_targets import reports, targets
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.made_from import compared
@@ -106,15 +107,19 @@ def write(
 def write_after(store: Store, run_id: str) -> None:
     """Writes the report of a run that has just ended; a failure is only reported.
 
-    Removes the oldest reports beyond `KEPT`, which can be written again. Ctrl-C ends
-    the writing alone: the run keeps its outcome and its exit code.
+    Removes the oldest reports beyond `KEPT`, which can be written again. Of a run that
+    pushed a model, writes another report beside the version, without values of the
+    data. Ctrl-C ends the writing alone: the run keeps its outcome and its exit code.
 
     Args:
       store: The root's ML Metadata.
       run_id: The run's id.
     """
+    which, options = "its report", ""
     try:
         _forget_oldest(write(store, run_id))
+        which, options = "the report beside its model", " --redact --output FILE"
+        _write_beside(record.read(store, run_id))
         return
     except KeyboardInterrupt:
         problem = "interrupted."
@@ -123,10 +128,30 @@ def write_after(store: Store, run_id: str) -> None:
     except Exception as error:  # a bug of the report is none of the run
         problem = f"{type(error).__name__}: {error}"
     print(
-        f"strategos: the run has ended, without its report: {problem}\n"
-        f"    `strategos report {run_id}` writes it.",
+        f"strategos: the run has ended, without {which}: {problem}\n"
+        f"    `strategos report {run_id}{options}` writes it.",
         file=sys.stderr,
     )
+
+
+def _write_beside(read: record.Record) -> None:
+    """Writes the report of a run beside the version that it pushed, if that has none.
+
+    A push from the cache may find none: the run that made it was killed since.
+    """
+    if not read.run.pushed:
+        return
+    path, name = read.run.pushed
+    target, version = targets.of(path.rpartition("/")[0]), int(name)
+    if not target.serves(version) or reports.exists(target, version):
+        return
+    try:
+        reports.write(target, version, html(read, redact=True))
+    except OSError as error:
+        if full_disk.is_reported(str(error)):
+            raise UserError(full_disk.message(str(error), target.uri)) from error
+        cause = error.strerror or error
+        raise UserError(f"{target.uri}: it cannot be written there: {cause}") from error
 
 
 def _forget_oldest(written: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -53,6 +54,8 @@ def show(
     terminal.show(console, table)
     if hidden := names[len(shown) :]:
         console.print(terminal.hidden(hidden, console), soft_wrap=True)
+    if report := next((each.report for each in versions if each.report), ""):
+        console.print(f"reports: {os.path.dirname(report)}", soft_wrap=True)
 
 
 def _fitting(

@@ -207,7 +207,7 @@ class Workspace:
     def serving(self) -> list[str]:
         """Versions in the serving folder, oldest first."""
         (folder,) = (self.folder / "serving").iterdir()
-        return sorted(path.name for path in folder.iterdir())
+        return sorted(path.name for path in folder.glob("[0-9]*"))
 
     def end(self, process: subprocess.Popen, sig: signal.Signals) -> int:
         """Sends `sig` to a started run and waits; its exit code."""

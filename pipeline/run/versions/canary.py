@@ -274,6 +274,7 @@ def _record_promotion(
     decided: Mapping[str, str],
 ) -> None:
     path = required(config.pusher).target.path(pushed)
+    pushes.copy_report(canary, path)
     facts: dict[str, int | str] = {
         models.PROMOTED_FROM: canary.version,
         "verdict": verdict,

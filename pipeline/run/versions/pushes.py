@@ -13,7 +13,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components import worker_process
 from strategos.components.errors import UserError
-from strategos.components.push_targets import targets
+from strategos.components.push_targets import reports, targets
 from strategos.components.pusher import ABORTED, SLOT
 from strategos.pipeline.history.models import PROMOTED_FROM, ROLLBACK_OF, Version
 from strategos.pipeline.plan import production
@@ -85,6 +85,24 @@ def record(
     pairs.append((artifact, mlmd.Event(type=mlmd.Event.OUTPUT)))
     pipeline = store.get_context_by_type_and_name("pipeline", config.name)
     store.put_execution(execution, pairs, [pipeline] if pipeline else [])
+
+
+def copy_report(origin: Version, path: str) -> None:
+    """Copies the report beside a version to its copy; a failure is only reported.
+
+    Args:
+      origin: The version.
+      path: The copy.
+    """
+    source, target = (
+        targets.of(each.rpartition("/")[0]) for each in (origin.path, path)
+    )
+    number = int(path.rpartition("/")[2])
+    if problem := reports.copy(source, origin.version, target, number):
+        print(
+            f"strategos: {path} is without its report: {problem}",
+            file=sys.stderr,
+        )
 
 
 def mark(

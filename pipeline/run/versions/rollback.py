@@ -50,6 +50,7 @@ def roll_back(config: Config, store: Store, wanted: int | None) -> tuple[Version
     facts = {models.ROLLBACK_OF: version.origin}
     path = target.path(pushed)
     pushes.record(store.mlmd, config, version, path, models.ROLLBACK, facts)
+    pushes.copy_report(version, path)
     return version, pushed
 
 

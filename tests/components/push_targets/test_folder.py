@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.push_targets import targets
+from strategos.components.push_targets import reports, targets
 
 
 def push(model, serving, keep, clock=time.time):
@@ -133,7 +133,7 @@ def write_with_limit(model, serving, on_limit):
     """Pushes in a process that cannot write a file larger than 4096 bytes."""
     code = f"""
 import resource, signal
-from strategos.components.push_targets import targets
+from strategos.components.push_targets import reports, targets
 signal.signal(signal.SIGXFSZ, signal.{on_limit})
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 targets.of({str(serving)!r}).push({str(model)!r}, 3)
@@ -191,3 +191,17 @@ def test_destination_that_cannot_be_written_names_the_setting(model, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"pusher\.to: .*/file/serving: .*cannot be"):
         push(str(model), tmp_path / "file" / "serving", keep=3)
+
+
+def test_a_report_stays_as_long_as_its_version(model, serving):
+    target = targets.of(str(serving))
+    for second in (10, 11, 12):
+        push(str(model), serving, keep=2, clock=at(second))
+        reports.write(target, second, f"page of {second}")
+    assert (versions(serving), target.newest()) == ([11, 12], 12)
+    assert reports.listed(target.uri) == {
+        number: f"{serving}/reports/{number}.html" for number in (11, 12)
+    }
+    assert (serving / "reports" / "12.html").read_text() == "page of 12"
+    target.remove(12)
+    assert not reports.exists(target, 12) and reports.exists(target, 11)

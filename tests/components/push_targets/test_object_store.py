@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.push_targets import targets
+from strategos.components.push_targets import reports, targets
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
@@ -81,6 +81,22 @@ def test_newest_complete_versions_are_kept(
     at(serving, 5).push(model, keep=1)
     assert target.versions() == [14]
     assert {name.partition("/")[0] for name in store(serving)} - {""} == {"14"}
+
+
+def test_a_report_stays_as_long_as_its_version(serving, store, model):
+    for second in (10, 11, 12):
+        target = at(serving, second)
+        target.push(model, keep=2)
+        reports.write(target, second, f"page of {second}")
+    assert (target.versions(), target.newest()) == ([11, 12], 12)
+    assert reports.listed(serving) == {
+        number: f"{serving}/reports/{number}.html" for number in (11, 12)
+    }
+    assert set(store(f"{serving}/reports")) - {""} == {"11.html", "12.html"}
+    copied = target.push(model, keep=3)
+    assert reports.copy(target, 12, target, copied) == ""
+    target.remove(12)
+    assert not reports.exists(target, 12) and reports.exists(target, copied)
 
 
 def test_a_push_that_fails_leaves_nothing(serving, store, model):

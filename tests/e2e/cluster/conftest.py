@@ -310,7 +310,8 @@ def start_local(copy_flights, tmp_path_factory):
         def ended():
             assert started.wait(600) == 0
             (folder,) = (workspace.folder / "serving").iterdir()
-            newest = max(folder.iterdir(), key=lambda version: int(version.name))
+            versions = folder.glob("[0-9]*")
+            newest = max(versions, key=lambda version: int(version.name))
             return workspace.last_run()["metrics"], newest
 
         return ended

@@ -135,7 +135,7 @@ def keys(spec, *renamed):
 def weights(serving):
     import tensorflow as tf
 
-    (version,) = serving.iterdir()
+    (version,) = serving.glob("[0-9]*")
     reader = tf.train.load_checkpoint(str(version / "variables" / "variables"))
     types = reader.get_variable_to_dtype_map()
     return {name: reader.get_tensor(name) for name in types if types[name].is_floating}

@@ -97,7 +97,7 @@ def judged(folder):
     spec |= {"amount": tf.io.FixedLenFeature([], tf.float32)}
     spec |= {"importance": tf.io.FixedLenFeature([], tf.int64)}
     rows = {k: v.numpy() for k, v in tf.io.parse_example(records, spec).items()}
-    (version,) = (folder / "serving").iterdir()
+    (version,) = (folder / "serving").glob("[0-9]*")
     model = tf.saved_model.load(str(version))
     answers = model.signatures["serving_default"](examples=tf.stack(records))
     return rows, {name: value.numpy() for name, value in answers.items()}

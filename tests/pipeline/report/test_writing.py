@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import ml_metadata
 import pytest
@@ -139,6 +140,47 @@ def test_a_folder_that_cannot_be_written_is_one_warning(run, capsys):
     assert runs.run(store, run_id) == before
 
 
+@pytest.fixture
+def beside(run):
+    """The report beside the version that the run pushed, which is complete."""
+    store, run_id, _ = run
+    path, version = runs.run(store, run_id).pushed
+    os.makedirs(path)
+    Path(path, "saved_model.pb").touch()
+    yield Path(path).parent / "reports" / f"{version}.html"
+    commit.remove(Path(path).parent)
+
+
+def test_a_report_without_values_stands_beside_the_pushed_version(run, beside, capsys):
+    store, run_id, place = run
+    writing.write_after(store, run_id)
+    redacted = writing.html(record.read(store, run_id), redact=True)
+    assert _without_time(beside.read_text()) == _without_time(redacted)
+    assert "Values of the data are left out." in beside.read_text()
+    assert "Values of the data are left out." not in place.read_text()
+    beside.write_text("that of the run which pushed the version")
+    writing.write_after(store, run_id)  # as a run that takes the push from the cache
+    assert beside.read_text() == "that of the run which pushed the version"
+    assert capsys.readouterr().err == ""
+
+
+def test_no_report_stands_beside_a_version_that_is_gone(run, beside):
+    store, run_id, place = run
+    commit.remove(beside.parents[1] / beside.stem)
+    writing.write_after(store, run_id)
+    assert place.exists() and not beside.exists()
+
+
+def test_a_folder_of_reports_that_cannot_be_written_is_one_warning(run, beside, capsys):
+    store, run_id, place = run
+    beside.parent.write_text("in the way")
+    writing.write_after(store, run_id)
+    said = capsys.readouterr().err
+    assert place.exists()
+    assert f"without the report beside its model: {beside.parents[1]}: " in said
+    assert f"`strategos report {run_id} --redact --output FILE` writes it" in said
+
+
 @pytest.mark.parametrize("seconds", [0.001, 0.01, 0.03])
 def test_ctrl_c_ends_the_writing_and_leaves_no_half_file(run, seconds, capsys):
     store, run_id, place = run
@@ -163,7 +205,7 @@ def test_ctrl_c_ends_the_writing_and_leaves_no_half_file(run, seconds, capsys):
 
 
 @pytest.mark.faults
-def test_a_kill_leaves_a_whole_report_or_none(run, past_runs):
+def test_a_kill_leaves_whole_reports_or_none(run, beside, past_runs):
     _, run_id, place = run
     before = runs.run(past_runs.open(), run_id)
     command = [sys.executable, "-c", _WRITE, str(past_runs.root), run_id]
@@ -171,10 +213,10 @@ def test_a_kill_leaves_a_whole_report_or_none(run, past_runs):
     for moment in range(12):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         process.stdout.readline()
-        time.sleep(0.05 + moment * 0.03)
+        time.sleep(0.05 + moment * 0.08)
         process.kill()
         process.communicate()
-        whole += _is_whole(place)
+        whole += _is_whole(place) and _is_whole(beside)
         assert runs.run(past_runs.open(), run_id) == before
     assert whole
 
@@ -195,3 +237,19 @@ def test_a_full_disk_is_one_warning_that_names_it(run, capsys):
     said = capsys.readouterr().err
     assert "without its report: no space left in" in said and folder in said
     assert runs.run(store, run_id).outcome == "blessed"
+
+
+@pytest.mark.faults
+def test_a_full_disk_of_pushed_models_is_one_warning(run, beside, capsys):
+    store, run_id, place = run
+    beside.parent.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(beside.parent)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (not root)")
+    try:
+        writing.write_after(store, run_id)
+        assert place.exists() and list(beside.parent.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(beside.parent)], check=True)
+    said = capsys.readouterr().err
+    assert "without the report beside its model: no space left in" in said

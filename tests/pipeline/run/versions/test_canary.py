@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.errors import BadInputError, UserError
+from strategos.components.push_targets import reports, targets
 from strategos.pipeline.history import attempts, lineage, models
 from strategos.pipeline.plan import production
 from strategos.pipeline.run.versions import canary, rollback
@@ -74,6 +76,47 @@ def test_a_promoted_canary_is_what_the_next_run_compares_with(trial):
     assert lineage.lineage(trial.store, str(pushed)).run_id == "run-40"
     with pytest.raises(BadInputError, match="no canary waits in .*/canary"):
         promote(trial)
+
+
+def write_report(house, folder, version):
+    reports.write(targets.of(folder), version, f"report of {version}")
+
+
+def reports_of(house):
+    """The page beside each version, in the target and in the slot."""
+    folders = house.to, house.config.pusher.canary
+    found = [reports.listed(folder) for folder in folders]
+    return [{x: Path(path).read_text() for x, path in y.items()} for y in found]
+
+
+def test_a_report_goes_with_its_model(trial):
+    slot = trial.config.pusher.canary
+    write_report(trial, slot, 40)
+    write_report(trial, trial.to, 20)
+    pushed = promote(trial)
+    both = {20: "report of 20", pushed: "report of 40"}
+    assert reports_of(trial) == [both, {}]
+    _, copied = rollback.roll_back(trial.config, trial.store, 20)
+    assert reports_of(trial) == [both | {copied: "report of 20"}, {}]
+    listed = models.versions(trial.store, trial.to)
+    assert [os.path.basename(each.report) for each in listed] == [
+        *(f"{copied}.html", f"{pushed}.html", "", "20.html", "")
+    ]
+
+
+def test_a_report_goes_with_an_aborted_canary(trial):
+    write_report(trial, trial.config.pusher.canary, 40)
+    abort(trial)
+    assert reports_of(trial) == [{}, {}]
+
+
+def test_a_model_becomes_live_where_its_report_cannot_be_copied(trial, capsys):
+    write_report(trial, trial.config.pusher.canary, 40)
+    Path(trial.to, "reports").write_text("in the way")
+    pushed = promote(trial)
+    assert models.live(trial.store, trial.to).version == pushed
+    said = capsys.readouterr().err
+    assert f"{trial.to}/{pushed} is without its report: " in said
 
 
 def test_an_aborted_canary_counts_as_not_blessed(trial):
