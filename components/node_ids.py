@@ -23,6 +23,9 @@ PUSHER = "Pusher"
 RESOLVE = "Resolve"
 """The first step of a compiled pipeline; `strategos run` has no such node."""
 
+RUN_REPORT = "RunReport"
+"""The step of a compiled pipeline that writes the report of the run."""
+
 ALL = (
     *(SPAN_VALIDATOR, SPAN_GATE),
     *(EXAMPLE_GEN, STATISTICS_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, EXAMPLE_VALIDATOR),

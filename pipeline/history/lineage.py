@@ -291,7 +291,7 @@ class _Graph:
             reused=place.get(RUN_CONTEXT, run_id) != run_id,
             started=started,
             seconds=record.last_update_time_since_epoch / 1000 - started,
-            parameters=_decoded(record),
+            parameters=decoded(record),
             outputs=tuple(
                 self._output(artifact, key)
                 for artifact, key in self._outputs.get(execution, [])
@@ -301,10 +301,10 @@ class _Graph:
 
     def _output(self, artifact: int, key: str) -> MadeArtifact:
         record = self._artifacts[artifact]
-        return MadeArtifact(artifact, key, record.type, record.uri, _decoded(record))
+        return MadeArtifact(artifact, key, record.type, record.uri, decoded(record))
 
 
-def _decoded(node: mlmd.Execution | mlmd.Artifact) -> dict[str, Any]:
+def decoded(node: mlmd.Execution | mlmd.Artifact) -> dict[str, Any]:
     """Properties of a node, JSON lists and objects decoded, without empty ones."""
     decoded = {}
     for key, value in sorted(properties(node).items()):

@@ -48,7 +48,7 @@ def add_to(run: runs.Run, root: str) -> runs.Run:
             f"with the same data and settings has records below {root}: the metrics "
             "are in the table of that run"
         )
-    return _with(run, records)
+    return with_records(run, records)
 
 
 def add_named(run: runs.Run, records: Mapping[str, str], root: str) -> runs.Run:
@@ -71,19 +71,33 @@ def add_named(run: runs.Run, records: Mapping[str, str], root: str) -> runs.Run:
     except OSError as error:
         reason = object_stores.reason(error)
         raise _unreadable(root, reason, "vertex.root") from error
-    return _with(run, dict(zip(records, contents, strict=True)))
+    return with_records(run, dict(zip(records, contents, strict=True)))
 
 
-def _with(run: runs.Run, records: Mapping[str, Json]) -> runs.Run:
-    """The run with the facts of its records, by node."""
-    made = {name: _artifacts(record) for name, record in records.items()}
-    artifacts = [each for name in records for each in made[name]]
+def made(records: Mapping[str, Json]) -> dict[str, list[mlmd.Artifact]]:
+    """The outputs of steps as ML Metadata has them, by node.
+
+    Args:
+      records: The records, by node.
+    """
+    return {name: _artifacts(record) for name, record in records.items()}
+
+
+def with_records(run: runs.Run, records: Mapping[str, Json]) -> runs.Run:
+    """The run with the facts of its records.
+
+    Args:
+      run: The run, with its nodes.
+      records: The records, by node.
+    """
+    outputs = made(records)
+    artifacts = [each for name in records for each in outputs[name]]
     summary = _content(records, "ModelEvaluation")
     checks = _content(records, "ExampleAnomalies") or {}
     lines = {name: record["warnings"] for name, record in records.items()}
     kept = {warned.PROPERTY: json.dumps(lines)}
     nodes = tuple(
-        dataclasses.replace(each, rows=runs.rows_of(made.get(each.name, ())))
+        dataclasses.replace(each, rows=runs.rows_of(outputs.get(each.name, ())))
         for each in run.nodes
     )
     return dataclasses.replace(
@@ -191,7 +205,7 @@ def _recorded(
     )
     records = {} if ran == [node_ids.RESOLVE] else _read(run, root)
     kept = [node for node in run.nodes if node.name in {*records, *ran}]
-    run = _with(dataclasses.replace(run, nodes=tuple(kept)), records)
+    run = with_records(dataclasses.replace(run, nodes=tuple(kept)), records)
     if node_ids.PUSHER in ran:
         outcome = "finished" if run.blessed is None else "blessed"
         return dataclasses.replace(run, outcome=outcome)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -206,7 +207,7 @@ class _Folder:
 
     def upload(self, folder: Path, path: str) -> None:
         for file in _files(folder):
-            copy = self.base / path / file.relative_to(folder)
+            copy = Path(self.base, path, file.relative_to(folder))
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
 
@@ -228,10 +229,13 @@ class _S3:
     def upload(self, folder: Path, path: str) -> None:
         bucket, _, prefix = path.partition("/")
         for file in _files(folder):
-            key = f"{prefix}/{file.relative_to(folder).as_posix()}"
+            key = posixpath.normpath(f"{prefix}/{file.relative_to(folder)}")
             self._client.upload_file(str(file), bucket, key)
 
 
 def _files(folder: Path) -> Iterator[Path]:
+    """The files below a folder; or the file itself."""
+    if folder.is_file():
+        yield folder
     for parent, _, names in os.walk(folder, followlinks=True):
         yield from (Path(parent, name) for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 
@@ -186,6 +187,17 @@ def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path
     assert about["fingerprint"] == pushed["candidate"]
     checks = launcher.files("SpanValidator", "anomalies") / "checks.json"
     assert {each["span"] for each in json.loads(checks.read_text())["checks"]} == {12}
+
+    page = launcher.files("RunReport", "report").read_text()
+    local = flights.folder / "report.html"
+    flights.strategos("report", str(flights.yaml), "--output", str(local))
+    for text in (page, local.read_text()):
+        headings = re.findall("<h2[^>]*>(.*?)<", text)
+        assert {*headings} >= {
+            *("Verdict", "Metrics and bounds", "Answers", "Slices"),
+            *("Training", "Data", "Settings", "Environment"),
+        }
+        assert all(f"{each:.4f}" in text for each in there["overall"].values())
 
     first = launcher.artifacts["Trainer", "model"]["metadata"]
     assert first["warm_start"] == "none"

@@ -28,7 +28,7 @@ from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import caching, graph, tfx_adapter
-from strategos.pipeline.plan.cluster import paths, resolve, steps, uploads
+from strategos.pipeline.plan.cluster import paths, reporting, resolve, steps, uploads
 
 Json = dict[str, Any]
 
@@ -115,6 +115,8 @@ def _compile(
     resolve.add_to(spec, question, defaults, section.image)
     if target == "kubeflow":  # Vertex AI itself names the outputs from its cache
         _record_steps(spec)
+    if config.run.report:
+        reporting.add_to(spec, moved, target, section.image)
     operation, engine = moved.operation(), config.run.engine.to_engine()
     here = WorkloadPaths(folder=str(moved.folder), plugins=config.plugins)
     for node in spec["components"]:

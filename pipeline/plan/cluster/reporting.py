@@ -1,0 +1,124 @@
+"""The step of a compiled pipeline that writes the report of the run, as a page.
+
+It follows the Evaluator, beside the gate: a model that is not blessed has a report,
+too. Its output is an artifact of the type HTML, which the pages of Kubeflow Pipelines
+and Vertex AI show. Its program is `pipeline/remote/report_step.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from strategos.components import node_ids
+from strategos.components.container import step_record
+from strategos.pipeline.plan.cluster import resolve
+
+if TYPE_CHECKING:
+    from strategos.pipeline.config.sections import Config
+
+Json = dict[str, Any]
+
+NODE = node_ids.RUN_REPORT
+OUTPUT = "report"
+"""Name of the output: the page."""
+
+_COMMAND = ["python", "-m", "strategos.pipeline.remote.report_step"]
+_HTML = {"artifactType": {"schemaTitle": "system.HTML", "schemaVersion": "0.0.1"}}
+_READ = {
+    node_ids.STATISTICS_GEN: "statistics",
+    node_ids.EXAMPLE_VALIDATOR: "anomalies",
+    node_ids.EVALUATOR: "evaluation",
+}
+"""Outputs whose files have a part of the report that records do not have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportRequest:
+    """What the step knows from the compiler.
+
+    Attributes:
+      target: `kubeflow` or `vertex`.
+      pipeline: The pipeline's name.
+      yaml: Name of the YAML file.
+      settings: The effective settings, without `notify`.
+      origins: As in `MadeFrom`.
+      inputs: The node and its output behind each input of the step.
+    """
+
+    target: str
+    pipeline: str
+    yaml: str
+    settings: Json
+    origins: dict[str, str]
+    inputs: dict[str, tuple[str, str]]
+
+
+def add_to(spec: Json, config: Config, target: str, image: str) -> None:
+    """Adds the step to a pipeline spec in place.
+
+    Args:
+      spec: The pipeline spec, whose steps have their records as outputs.
+      config: The settings, with the paths of steps.
+      target: `kubeflow` or `vertex`.
+      image: The container image.
+    """
+    inputs = {f"{node}-{output}": (node, output) for node, output in _inputs(spec)}
+    settings = config.model_dump(mode="json", by_alias=True)
+    settings.pop("notify")  # its addresses may contain passwords
+    origins = {k: x for k, x in config.origins.items() if not k.startswith("notify")}
+    about = (target, config.name, config.path.name, settings, origins, inputs)
+    text = json.dumps(dataclasses.asdict(ReportRequest(*about)), sort_keys=True)
+    spec["components"][NODE] = {
+        "executorLabel": f"{NODE}_executor",
+        "inputDefinitions": {
+            "artifacts": {
+                name: spec["components"][node]["outputDefinitions"]["artifacts"][output]
+                for name, (node, output) in inputs.items()
+            }
+        },
+        "outputDefinitions": {"artifacts": {OUTPUT: _HTML}},
+    }
+    spec["root"]["dag"]["tasks"][NODE] = {
+        "componentRef": {"name": NODE},
+        "inputs": {
+            "artifacts": {
+                name: {
+                    "taskOutputArtifact": {
+                        "producerTask": node,
+                        "outputArtifactKey": output,
+                    }
+                }
+                for name, (node, output) in inputs.items()
+            }
+        },
+        "dependentTasks": sorted(
+            {resolve.NODE, *(node for node, _ in inputs.values())}
+        ),
+        "taskInfo": {"name": NODE},
+    }
+    spec["deploymentSpec"]["executors"][f"{NODE}_executor"] = {
+        "container": {
+            "image": image,
+            "command": _COMMAND,
+            "args": ["--request", text, "--input", "{{$}}"],
+        }
+    }
+
+
+def _inputs(spec: Json) -> Iterator[tuple[str, str]]:
+    """(node, output) of all that the report is drawn from, in the order of the graph.
+
+    With an Evaluator, of the nodes up to it.
+    """
+    for node in node_ids.ALL:
+        made = spec["components"].get(node, {}).get("outputDefinitions", {})
+        artifacts = made.get("artifacts", {})
+        if step_record.OUTPUT in artifacts:  # a user's container has none
+            yield node, step_record.OUTPUT
+        if (output := _READ.get(node)) in artifacts:
+            yield node, str(output)
+        if node == node_ids.EVALUATOR and artifacts:
+            return
