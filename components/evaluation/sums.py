@@ -15,13 +15,9 @@ from strategos.components.evaluation.classes import entries
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, Batch, Columns
+from strategos.components.evaluation.slices import slicing
 from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
-from strategos.components.evaluation.slices.slicing import (
-    CLASS,
-    Slicing,
-    canonical,
-    order,
-)
+from strategos.components.evaluation.slices.slicing import Slicing
 from strategos.components.evaluation.trivial import Labels
 
 _Values: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -146,10 +142,11 @@ class Sums:
         Returns:
           Sums that share their arrays with these; None if there are no such sums.
         """
-        names = [each.name for each in slicings if self._slicing(each.name) == each]
-        if len(names) < len(slicings):
+        known = self._slicings
+        if any(known.get(x.name, Slicing.of(x.name)) != x for x in slicings):
             return None
-        slices = [*names, *([CLASS] if self._task == "multi_label" else [])]
+        slices = [each.name for each in slicings]
+        slices += [slicing.CLASS] if self._task == "multi_label" else []
         slices += [resampling.NAME] if resampled else []
         if not {None, *slices} <= self._groups.keys():
             return None
@@ -163,9 +160,6 @@ class Sums:
                 return None
             chosen._groups[feature] = groups
         return chosen
-
-    def _slicing(self, name: str) -> Slicing:
-        return self._slicings.get(name) or Slicing.of(name)
 
     def labels_vary(self) -> bool:
         """Whether the rows that count have two labels or more."""
@@ -199,7 +193,7 @@ class Sums:
             theirs = self._values(groups, baseline) if baseline else None
             trivial = self._trivial(groups)
             unknown, weighted = groups.models[candidate].unknown, groups.weighted
-            for value in sorted(groups.codes, key=order):
+            for value in sorted(groups.codes, key=slicing.order):
                 i = groups.codes[value]
                 slices.append(
                     SliceMetrics(
@@ -315,20 +309,21 @@ class _Groups:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # A dict finds a NaN only by identity, which pickling does not keep.
-        self.codes = {canonical(value): code for value, code in self.codes.items()}
+        items = self.codes.items()
+        self.codes = {slicing.canonical(value): code for value, code in items}
 
     def merge(self, later: _Groups) -> None:
         codes = self.codes
         places = [codes.setdefault(value, len(codes)) for value in later.codes]
         place = np.array(places, np.int64)
-        self.rows = _merged(self.rows, later.rows, place, len(codes))
+        self.rows = _merged(self.rows, later.rows, place)
         self.covered += later.covered
         if later.weighted is not None:
-            mine = np.zeros(0) if self.weighted is None else self.weighted
-            self.weighted = _merged(mine, later.weighted, place, len(codes))
+            mine = np.zeros(len(codes)) if self.weighted is None else self.weighted
+            self.weighted = _merged(mine, later.weighted, place)
         self.labels.merge(later.labels, place)
         for model, sums in later.models.items():
-            self.models.setdefault(model, _ModelSums()).merge(sums, place, len(codes))
+            self.models.setdefault(model, _ModelSums()).merge(sums, place)
 
 
 class _ModelSums:
@@ -349,8 +344,8 @@ class _ModelSums:
         for each in self.sums.values():
             each.compact()
 
-    def merge(self, later: _ModelSums, place: np.ndarray, slices: int) -> None:
-        self.unknown = _merged(self.unknown, later.unknown, place, slices)
+    def merge(self, later: _ModelSums, place: np.ndarray) -> None:
+        self.unknown = _merged(self.unknown, later.unknown, place)
         for key, theirs in later.sums.items():
             self.sums.setdefault(key, theirs.empty()).merge(theirs, place)
 
@@ -368,20 +363,19 @@ class _Arrays:
         """Arrays are small."""
 
     def merge(self, later: _Arrays, place: np.ndarray) -> None:
-        slices = max(self.arrays.shape[-1], int(place.max(initial=-1)) + 1)
         merge = METRICS[self._metric].merge
-        self.arrays = _merged(self.arrays, later.arrays, place, slices, merge)
+        self.arrays = _merged(self.arrays, later.arrays, place, merge)
 
 
 def _merged(
     mine: np.ndarray,
     theirs: np.ndarray,
     place: np.ndarray,
-    slices: int,
     merge: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.add,
 ) -> np.ndarray:
     """Both sums; `place` is the slice here of each slice of `theirs`."""
     had = mine.shape[-1]
+    slices = max(had, int(place.max(initial=-1)) + 1)
     total = np.zeros((*theirs.shape[:-1], slices), theirs.dtype)
     total[..., :had] = mine
     known = place < had

@@ -16,7 +16,6 @@ import re
 import threading
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from strategos.components.errors import (
     BadInputError,
@@ -25,9 +24,7 @@ from strategos.components.errors import (
     first_line,
 )
 from strategos.components.files import filesystems
-
-if TYPE_CHECKING:
-    from pyarrow import fs
+from strategos.components.slow_imports import fs
 
 _TRIES, _PATIENT_TRIES = 3, 8  # after random pauses, each up to twice the last
 # Network, overload, time-outs; not missing rights or objects.
@@ -61,8 +58,6 @@ def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
 def _connected(
     scheme: str, endpoint: str, region: str | None, patient: bool, _: object
 ) -> fs.FileSystem:
-    from pyarrow import fs
-
     protocol, _, host = endpoint.rpartition("://")
     if scheme == "gs":
         return fs.GcsFileSystem(

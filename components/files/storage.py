@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from strategos.components.files import commit, filesystems
 from strategos.components.files.object_stores import (
@@ -27,10 +27,7 @@ from strategos.components.files.object_stores import (
     path_of,
     problems_of,
 )
-from strategos.components.slow_imports import pa
-
-if TYPE_CHECKING:
-    from pyarrow import fs
+from strategos.components.slow_imports import fs, pa
 
 CHUNK = 1 << 22
 """Bytes of a file that are in memory at once."""
@@ -241,8 +238,6 @@ def objects(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
     Raises:
       OSError: The object store does not answer, or rejects that.
     """
-    from pyarrow import fs
-
     below = fs.FileSelector(path_of(uri), allow_not_found=True, recursive=True)
     with errors_of(uri):
         infos = connect(uri, patient=patient).get_file_info(below)
@@ -263,8 +258,6 @@ def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
     """
     if url.startswith("gs://"):
         return _below_by_names(url, None if depth is None else depth + 1)
-    from pyarrow import fs
-
     scheme, path = url.partition("://")[0], path_of(url)
     kinds: dict[Any, list[str]] = {fs.FileType.File: [], fs.FileType.Directory: []}
 
@@ -335,8 +328,6 @@ def get(uri: str, target: str) -> None:
       FileNotFoundError: No objects exist.
       OSError: The object store does not answer, or rejects that.
     """
-    from pyarrow import fs
-
     files, path = connect(uri, patient=True), path_of(uri)
 
     def fetch(info: fs.FileInfo) -> None:

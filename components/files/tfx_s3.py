@@ -12,6 +12,7 @@ from tfx.dsl.io import filesystem, filesystem_registry
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, object_stores
 from strategos.components.files.object_stores import connect, path_of
+from strategos.components.slow_imports import fs
 
 
 def register(uri: str) -> None:
@@ -56,8 +57,6 @@ class S3(filesystem.Filesystem):
     @staticmethod
     def listdir(path: str) -> list[str]:
         """The names in a folder; [] if it is missing."""
-        from pyarrow import fs
-
         selector = fs.FileSelector(path_of(path), allow_not_found=True)
         with _problems(path, "read"):
             return [each.base_name for each in connect(path).get_file_info(selector)]

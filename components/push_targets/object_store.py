@@ -13,6 +13,7 @@ from strategos.components.files import storage
 from strategos.components.files.object_stores import connect, path_of, problems_of
 from strategos.components.push_targets import reports
 from strategos.components.push_targets.targets import Target, local, version_of
+from strategos.components.slow_imports import fs
 
 _KEY = "pusher.to"
 
@@ -92,8 +93,6 @@ class ObjectStore(Target):
 
 
 def _check_bucket(uri: str) -> None:
-    from pyarrow import fs
-
     bucket = path_of(uri).partition("/")[0]
     (info,) = connect(uri).get_file_info([bucket])
     if info.type == fs.FileType.NotFound:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["np", "pa", "tf"]
+__all__ = ["fs", "np", "pa", "tf"]
 
 
 class _Package:
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import pyarrow.orc
     import pyarrow.parquet  # noqa: F401
     import tensorflow as tf
+    from pyarrow import fs
 else:
+    fs = _Package("pyarrow.fs")
     np, tf = _Package("numpy"), _Package("tensorflow")
     pa = _Package("pyarrow", ("csv", "json", "orc", "parquet"))

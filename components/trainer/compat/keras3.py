@@ -42,8 +42,7 @@ def package_of(model: Any) -> Any:
 
 def is_model(model: Any) -> bool:
     """Whether `model` is a Keras 3 model."""
-    keras = _package()
-    return keras is not None and isinstance(model, keras.Model)
+    return isinstance(model, _class("Model"))
 
 
 def is_optimizer(part: Any) -> bool:
@@ -75,7 +74,7 @@ def classes(module: str, name: str) -> tuple[type, ...]:
 
 def of_tensorflow(variable: Any) -> tf.Variable:
     """The TensorFlow variable of a variable of either Keras."""
-    return variable.value if _is_variable(variable) else variable
+    return variable.value if isinstance(variable, _class("Variable")) else variable
 
 
 def is_total_of_replicas(part: Any) -> bool:
@@ -144,7 +143,7 @@ def tracked(model: Any) -> Iterator[Any]:
 
 def layer_called(error: BaseException) -> Any:
     """The layer of tf-keras that failed on a symbolic tensor of Keras 3, or None."""
-    kind = getattr(_package(), "KerasTensor", ())
+    kind = _class("KerasTensor")
     for frame, _ in traceback.walk_tb(error.__traceback__):
         given = frame.f_locals.get("args", ())  # of the wrapper around `__call__`
         layer, *inputs = given if isinstance(given, tuple) and given else (None,)
@@ -394,9 +393,9 @@ def build(model: Any, rows: Any) -> None:
     model._symbolic_build(data_batch=rows)
 
 
-def _is_variable(part: Any) -> bool:
-    keras = _package()
-    return keras is not None and isinstance(part, keras.Variable)
+def _class(name: str) -> Any:
+    """A class of Keras 3; (), of which nothing is an instance, if not imported."""
+    return getattr(_package(), name, ())
 
 
 def _package() -> Any:
