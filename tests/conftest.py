@@ -38,12 +38,32 @@ _RUNNERS = (
     "strategos.pipeline.runners.beam_process",
     "strategos.pipeline.runners.executor_process",
 )
-_TRAINING = "strategos.components.trainer.run.session"
+_TRAINING = (
+    "strategos.components.trainer.run.session",
+    "strategos.components.trainer.run.rehearsal",
+    "strategos.components.trainer.finished",
+    "strategos.components.trainer.hosts.worker",
+    "strategos.components.user_code.uses",
+)
 _TFX = (
+    "strategos.components.data_files.writing",
+    "strategos.components.evaluation.scoring",
+    "strategos.components.evaluator.executor",
+    "strategos.components.infra_validator.executor",
+    "strategos.components.push_targets.folder",
+    "strategos.components.pusher.executor",
+    "strategos.components.span_validator.executor",
+    "strategos.components.statistics_gen.executor",
+    "strategos.components.trainer.executor",
+    "strategos.components.transform.executor",
+    "strategos.components.transform.materialize",
     "strategos.pipeline.commands",
     "strategos.pipeline.api",
-    "strategos.pipeline.config.loading",
+    "strategos.pipeline.history.models",
     "strategos.pipeline.history.runs",
+    "strategos.pipeline.report.writing",
+    "strategos.pipeline.retrain_command",
+    "strategos.pipeline.runs_command",
     "strategos.pipeline.run.orchestration",
     "strategos.pipeline.runners.beam_nodes",
     "strategos.pipeline.view.report",
@@ -52,12 +72,13 @@ _TFX = (
     "tfx.orchestration.portable.beam_executor_operator",
     "tfx.orchestration.portable.python_executor_operator",
     "tfx.orchestration.python_execution_binary.python_execution_binary_utils",
+    "warm_settings",
 )
 
 # What the processes import that tests fork, and what their forks run.
 _PARENTS = {
-    "tensorflow": ([_TRAINING], _HOSTS),
-    "tfx": ([_TRAINING, *_TFX], [*_HOSTS, *_RUNNERS]),
+    "tensorflow": (_TRAINING, _HOSTS),
+    "tfx": ([*_TRAINING, *_TFX], [*_HOSTS, *_RUNNERS]),
 }
 _FOLDER = "WARM_PARENTS"  # the variable that names the folder of their sockets
 
@@ -291,6 +312,18 @@ def warm_processes(warm_tensorflow):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "start", warm_tensorflow.start)
         yield
+
+
+@pytest.fixture(scope="module")
+def chosen(request):
+    """The values of a parameter in the tests of this file that run: `chosen(name)`."""
+
+    def chosen(name):
+        here = (item for item in request.session.items if item.path == request.path)
+        given = (item.callspec.params for item in here if hasattr(item, "callspec"))
+        return list(dict.fromkeys(each[name] for each in given if name in each))
+
+    return chosen
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 LATEST = ("--set", "trainer.warm_start=latest")
 
 
@@ -26,12 +28,11 @@ def test_training_starts_from_the_newest_pushed_model_where_there_is_one(digits)
     assert set(digits.states().values()) == {"cached"}
 
 
+@pytest.mark.long
 def test_mlp_with_one_hot_labels_through_beam(digits):
     digits.run(
         *("--runner", "beam", "--set", "trainer.hyperparameters.network=mlp"),
         *("--overlay", str(digits.folder / "onehot.yaml")),
     )
-    states = digits.states()
-    assert states["ExampleGen"] == "cached"
-    assert states["Transform"] == "complete"
+    assert digits.states()["Transform"] == "complete"
     assert digits.last_run()["metrics"]["accuracy"] > 0.85

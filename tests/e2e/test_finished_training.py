@@ -46,12 +46,10 @@ def undisturbed(small):
     return weights(small.folder / "runs")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("runner", "program"),
-    [
-        ("local", None),
-        pytest.param("beam", "beam_process", marks=pytest.mark.faults),
-    ],
+    [("local", None), ("beam", "beam_process")],
 )
 def test_finished_training_of_a_killed_run_is_published_by_the_next(
     small, undisturbed, runner, program

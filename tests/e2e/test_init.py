@@ -84,6 +84,7 @@ def _rows(folder, node: str) -> dict[str, list]:
     return pa.Table.from_batches(batches).to_pydict()
 
 
+@pytest.mark.long
 def test_a_table_of_flaws_becomes_a_blessed_model_by_two_commands(
     tmp_path, make_workspace
 ):
@@ -217,6 +218,7 @@ def test_the_tests_of_a_new_workload_pass(tmp_path, make_workspace, chosen):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_a_model_of_noise_is_not_blessed(tmp_path, make_workspace):
     random = np.random.default_rng(3)
     lines = ["a,b,y"]

@@ -99,7 +99,7 @@ def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compare
     ("runner", "sig"),
     [
         pytest.param("local", signal.SIGTERM, marks=pytest.mark.faults),
-        ("beam", signal.SIGINT),
+        pytest.param("beam", signal.SIGINT, marks=pytest.mark.faults),
     ],
 )
 def test_training_saves_where_it_is_before_an_interrupt_ends_it(small, runner, sig):

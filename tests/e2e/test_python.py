@@ -84,6 +84,7 @@ def test_an_exception_of_a_callback_ends_the_run(small):
     small.wait_until_nothing_is_left()
 
 
+@pytest.mark.long
 def test_the_notebook_runs(copy_example, tmp_path, monkeypatch, warm_tfx):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")

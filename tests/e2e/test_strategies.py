@@ -39,7 +39,7 @@ def _assert_same_curve(found, expected):
         # As components/trainer/loop/test_strategies.py, and the own loop below.
         pytest.param("mirrored", marks=pytest.mark.matrix),
         pytest.param("central_storage", marks=pytest.mark.matrix),
-        "multi_worker_mirrored",
+        pytest.param("multi_worker_mirrored", marks=pytest.mark.long),
     ],
 )
 def test_two_replicas_give_the_loss_curve_of_one_device(digits, one_device, strategy):

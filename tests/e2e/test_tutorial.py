@@ -90,6 +90,7 @@ def test_a_column_with_empty_cells_that_is_not_filled_is_named(tutorial):
     assert "SparseTensor(" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_filled_column_needs_no_empty_cell(tutorial):
     for path in tutorial.folder.glob("data/*.csv"):
         path.write_text(path.read_text().replace(",,", ",south,"))

@@ -181,7 +181,7 @@ def _loaded(name):
         pytest.param("of_numbers", marks=pytest.mark.faults),
         pytest.param("of_text", marks=pytest.mark.faults),
         pytest.param("of_nothing", marks=pytest.mark.faults),
-        "of_phases",
+        pytest.param("of_phases", marks=pytest.mark.long),
     ],
 )
 def test_results_are_those_of_tft_on_beam_for_any_cut_and_workers(

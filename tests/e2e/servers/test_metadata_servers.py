@@ -15,7 +15,9 @@ from strategos.pipeline.root import lease, lock, metadata
 _LONG = ("--set", "trainer.epochs=40")
 
 
-@pytest.mark.parametrize("server", ["mariadb", "postgresql"])
+@pytest.mark.parametrize(
+    "server", ["mariadb", pytest.param("postgresql", marks=pytest.mark.long)]
+)
 def test_run_is_recorded_and_cached_on_a_server(
     server, request, make_small, tmp_path, metadata_password, monkeypatch
 ):
@@ -38,9 +40,10 @@ def test_run_is_recorded_and_cached_on_a_server(
     assert "STRATEGOS_METADATA_PASSWORD" in refused.stderr
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("runner", "seed"),
-    [("local", 1), pytest.param("beam", 2, marks=pytest.mark.faults)],
+    [("local", 1), ("beam", 2)],
 )
 def test_run_waits_for_a_server_that_was_restarted(
     mariadb_server, small, metadata_password, runner, seed

@@ -107,6 +107,7 @@ def test_a_damaged_artifact_is_made_again_and_the_run_says_so(ran):
     assert set(states(ran).values()) == {"cached"}
 
 
+@pytest.mark.long
 def test_files_with_computed_names_are_followed_in_each_process(ran):
     """`preprocessing_fn` reads in the executor, the callback in a process of a gang."""
     folder = ran.folder

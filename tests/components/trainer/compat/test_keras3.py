@@ -245,6 +245,7 @@ def test_it_trains_in_float16_and_is_exported(train):
     assert facts["evaluation"]["accuracy"] > 0.85
 
 
+@pytest.mark.long
 def test_two_replicas_train_in_bfloat16(train):
     settings = Settings(mixed_precision="bfloat16")
     _, facts = train(

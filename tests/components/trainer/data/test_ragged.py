@@ -137,13 +137,12 @@ def test_a_model_learns_from_the_words(trained):
     assert facts["evaluation"]["loss"] < 0.2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "distribution",
     [
         {"strategy": "mirrored", "devices": 2},
-        pytest.param(
-            {"strategy": "multi_worker_mirrored", "workers": 2}, marks=pytest.mark.long
-        ),
+        {"strategy": "multi_worker_mirrored", "workers": 2},
     ],
 )
 def test_several_replicas_train_as_one_device(

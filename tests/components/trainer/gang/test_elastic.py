@@ -66,6 +66,7 @@ def _said(log: str) -> list[str]:
     return re.findall(r"warning: (\S+ (?:is lost|returns).*)", log)
 
 
+@pytest.mark.faults
 def test_a_gang_goes_on_without_a_lost_worker_and_takes_it_in_at_a_checkpoint(
     train, undisturbed, write, capfd
 ):

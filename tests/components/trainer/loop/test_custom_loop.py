@@ -121,7 +121,11 @@ def run_fn(context):
 
 @pytest.mark.parametrize(
     ("strategy", "step"),
-    [("one_device", 60), ("mirrored", 88), ("multi_worker", 90)],
+    [
+        ("one_device", 60),
+        pytest.param("mirrored", 88, marks=pytest.mark.long),
+        pytest.param("multi_worker", 90, marks=pytest.mark.long),
+    ],
 )
 def test_a_killed_loop_goes_on_from_its_checkpoint_as_one_device_undisturbed(
     on_one_device, train, train_only, digits, tmp_path, strategy, step

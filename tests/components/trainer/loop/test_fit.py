@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat.callbacks import TensorCallback
-from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.loop import fit
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.checkpoint.cadence import Cadence
@@ -79,6 +78,12 @@ def callbacks(context):
 
 
 @pytest.fixture(scope="module")
+def measured(train_only):
+    """Trains and measures what would be exported."""
+    return functools.partial(train_only, EXPORT="measured")
+
+
+@pytest.fixture(scope="module")
 def train(workload, make_spec, train_only, tmp_path_factory):
     """Trains: `train(steps per execution)` → (facts, weights, what callbacks told)."""
     workload.write_module("executions", MODEL)
@@ -112,19 +117,19 @@ def _weights(spec):
 
 
 @pytest.fixture(scope="module")
-def automatic(train):
+def automatic(train, measured):
     """What a training chooses itself: `automatic(dropout)`, once for each."""
-    return functools.cache(lambda dropout: train(by=launch, dropout=dropout))
+    return functools.cache(lambda dropout: train(by=measured, dropout=dropout))
 
 
 @pytest.mark.parametrize(
     ("dropout", "steps"), [("by step", 1), ("by step", 4), ("Keras's own", 4)]
 )
 def test_weights_and_history_do_not_depend_on_the_steps_of_an_execution(
-    train, automatic, dropout, steps
+    train, measured, automatic, dropout, steps
 ):
     ours, spec, told = automatic(dropout)
-    facts, other, _ = train(steps, by=launch, dropout=dropout)
+    facts, other, _ = train(steps, by=measured, dropout=dropout)
     assert [done for done, _ in told] == [STEPS, 2 * STEPS, 3 * STEPS]
     assert max(number for _, number in told) > 1
     assert facts["steps"] == ours["steps"] == EPOCHS * STEPS

@@ -150,9 +150,10 @@ def test_two_replicas_killed_and_resumed_train_as_one_device_undisturbed(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("mirrored", 4), pytest.param(GANG, 3, marks=pytest.mark.long)],
+    [("mirrored", 4), (GANG, 3)],
 )
 def test_batches_computed_in_parts_train_as_whole_ones_on_one_device(run, name, parts):
     settings = {"callbacks": {}}
@@ -183,6 +184,7 @@ def test_a_worker_with_servers_resumes_and_trains_as_one_device(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_export_answers_and_measures_as_the_training(killed):
     facts, spec = killed(GANG)
     for metric, value in facts["evaluation"].items():

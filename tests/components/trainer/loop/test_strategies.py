@@ -138,14 +138,13 @@ def _weights(spec):
     }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        GANG,
-        pytest.param("mirrored", marks=pytest.mark.long),
-        pytest.param("central_storage", marks=pytest.mark.long),
-    ],
-)
+BY_STRATEGY = [
+    GANG,
+    *(pytest.param(x, marks=pytest.mark.long) for x in TWO if x != GANG),
+]
+
+
+@pytest.mark.parametrize("name", BY_STRATEGY)
 def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
     terminated, one_device, name
 ):
@@ -162,7 +161,7 @@ def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("name", BY_STRATEGY)
 def test_callbacks_see_the_metrics_of_one_device_at_each_batch(
     terminated, one_device, name
 ):
@@ -184,7 +183,7 @@ def test_checkpoints_stay_until_the_model_is_in_ml_metadata(terminated):
     assert Path(spec.model_dir, "Format-Serving", "saved_model.pb").is_file()
 
 
-@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("name", BY_STRATEGY)
 def test_the_csv_history_goes_on_after_a_resume(terminated, name):
     facts, spec = terminated(name)
     lines = Path(spec.log_dir, "history.csv").read_text().splitlines()

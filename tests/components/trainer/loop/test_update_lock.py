@@ -239,6 +239,7 @@ def test_no_update_of_a_users_optimizer_is_lost_or_seen_in_part(trained, gang):
         assert value.min() == value.max() == 4 * STEPS, name
 
 
+@pytest.mark.long
 def test_no_update_and_no_metric_of_keras_3_is_lost_or_seen_in_part(trained):
     weights, steps = trained("counting_of_keras_3", TWO_WORKERS, epochs=4)
     assert len(weights) == 5 and steps == [STEPS]

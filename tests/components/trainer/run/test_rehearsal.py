@@ -35,6 +35,12 @@ def build_model(context):
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def rehearsed(environment):
+    """The processes of this file rehearse, as those of users."""
+    environment.setenv("REHEARSED", "1")
+
+
 @pytest.mark.parametrize("strategy", ["one_device", "multi_worker_mirrored"])
 def test_a_model_that_cannot_be_exported_is_refused_in_the_first_steps(
     workload, make_spec, strategy

@@ -26,6 +26,7 @@ STRATEGIES = {
         },
     },
 }
+FURTHER = ("mirrored", "central_storage")
 
 MODEL = """
 import tensorflow as tf
@@ -76,7 +77,13 @@ def _entries(graph):
     return Path(graph, "transform_fn/assets/carrier").read_text().splitlines()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(each, marks=pytest.mark.long if each in FURTHER else ())
+        for each in STRATEGIES
+    ],
+)
 def test_rows_move_with_their_entries(first, grown, make_spec, train_only, strategy):
     spec = make_spec(
         module="with_table",

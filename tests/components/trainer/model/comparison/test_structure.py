@@ -211,6 +211,7 @@ print(json.dumps([facts["history"], facts["evaluation"]]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.cold
 def test_features_in_a_set_train_equally_whatever_the_shells_hash_seed(
     spec_of_model, monkeypatch
