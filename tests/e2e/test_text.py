@@ -11,6 +11,8 @@ import pytest
 
 from strategos.components.records import streams
 
+pytestmark = pytest.mark.long
+
 WORDS = ["bad", "dull", "fine", "great", "long", "new", "odd", "old", "short", "slow"]
 
 

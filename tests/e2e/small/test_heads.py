@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 from sklearn import metrics as stock
 
+pytestmark = pytest.mark.long
+
 YAML = """
 name: animals
 label: {kind: species, size: amount}
@@ -162,7 +164,6 @@ def test_heads_are_trained_judged_pushed_and_predicted(animals):
     assert {*first["kind"]} == {*SPECIES} and isinstance(first["size"], float)
 
 
-@pytest.mark.long
 def test_a_changed_bound_is_judged_without_scoring_again(animals):
     animals.run()
     before = animals.last_run()
@@ -178,7 +179,6 @@ def test_a_changed_bound_is_judged_without_scoring_again(animals):
     assert 8.0 in limits and 9.0 not in limits
 
 
-@pytest.mark.long
 def test_a_second_model_is_compared_with_production_by_head(animals):
     done = animals.run("--set", "trainer.epochs=1", expect=None)
     by_time = sorted(

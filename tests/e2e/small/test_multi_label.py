@@ -12,6 +12,8 @@ import pytest
 from sklearn import metrics as stock
 from sklearn.datasets import make_multilabel_classification
 
+pytestmark = pytest.mark.long
+
 LABEL = ("rain", "wind", "snow")
 
 YAML = """
@@ -136,7 +138,6 @@ def test_the_model_in_production_may_have_the_classes_in_another_order(weather):
     assert after["baseline"] == pytest.approx(before["overall"], rel=1e-6)
 
 
-@pytest.mark.long
 def test_a_label_other_than_0_or_1_is_named_with_its_column(weather):
     write_rows(weather.folder / "data" / "rows.csv", [(7, "snow", 3)])
     done = weather.run(expect=None)
@@ -146,7 +147,6 @@ def test_a_label_other_than_0_or_1_is_named_with_its_column(weather):
     )
 
 
-@pytest.mark.long
 def test_a_feature_of_a_label_column_is_rejected(weather):
     write_rows(weather.folder / "data" / "rows.csv")
     code = weather.folder / "preprocessing.py"
@@ -159,7 +159,6 @@ def test_a_feature_of_a_label_column_is_rejected(weather):
     assert "computes a, b, c, d from the label `snow`" in done.stdout + done.stderr
 
 
-@pytest.mark.long
 def test_a_list_of_classes_becomes_a_vector_with_their_names(make_workspace, tmp_path):
     rows = write_rows(tmp_path / "rows.csv")
     numbers = {name: [float(row[name]) for row in rows] for name in "abcd"}

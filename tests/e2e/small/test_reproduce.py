@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 
 def compared(workspace, *ids):
     words = ("runs", "compare", *ids, str(workspace.yaml), "--json")
@@ -111,7 +113,6 @@ def test_a_model_is_made_again_bit_by_bit_from_the_code_of_its_run(small, first)
     assert not (model.parent / "serving").exists()
 
 
-@pytest.mark.long
 def test_a_warm_start_begins_again_from_the_same_weights(small, first):
     (small.folder / "data/span-3").mkdir()
     rows = (small.folder / "data/span-2/rows.csv").read_text()
@@ -122,7 +123,6 @@ def test_a_warm_start_begins_again_from_the_same_weights(small, first):
     assert json.loads(reproduced(small, run, "warm").stdout)["equal"]
 
 
-@pytest.mark.long
 def test_a_stack_that_differs_is_named_first(small, first):
     record = records(small)[0]
     text = record.read_text()

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def two(make_small, make_workspace, tmp_path_factory):
@@ -30,7 +32,6 @@ def call(workspace, *arguments, cwd):
     return workspace.call(*arguments, cwd=cwd, XDG_STATE_HOME=str(home / "state"))
 
 
-@pytest.mark.long
 def test_a_folder_with_a_yaml_shows_its_own_root(two):
     one, _ = two
     done = call(one, "runs", "--json", cwd=one.folder)

@@ -123,7 +123,12 @@ def automatic(train, measured):
 
 
 @pytest.mark.parametrize(
-    ("dropout", "steps"), [("by step", 1), ("by step", 4), ("Keras's own", 4)]
+    ("dropout", "steps"),
+    [
+        ("by step", 1),
+        pytest.param("by step", 4, marks=pytest.mark.long),
+        pytest.param("Keras's own", 4, marks=pytest.mark.long),
+    ],
 )
 def test_weights_and_history_do_not_depend_on_the_steps_of_an_execution(
     train, measured, automatic, dropout, steps
@@ -293,6 +298,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.long
 def test_each_evaluation_sees_all_rows_after_an_epoch_with_few_steps_left(script):
     """tf-keras traces its functions when the number of steps is that of the epoch."""
     found = script(EVALUATIONS).answer()

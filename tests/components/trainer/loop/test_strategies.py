@@ -311,6 +311,7 @@ def test_variables_made_outside_of_the_strategys_scope_are_rejected(
         run(TWO["mirrored"], module=f"outside_{part}")
 
 
+@pytest.mark.long
 def test_reduced_precision_scales_its_loss_and_serves_float32(run, one_device):
     settings = {"mixed_precision": "float16", "callbacks": {}}
     facts, spec = run(TWO["mirrored"], settings, epochs=1, by=launch)
