@@ -26,7 +26,8 @@ class _Package:
         self._name, self._submodules = name, submodules
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked for by inspection, not by code
+        # Inspection, not code, asks for such names, except for TensorFlow's own one.
+        if name.startswith("__") and name != "__internal__":
             raise AttributeError(name)
         if name in self._submodules:
             return importlib.import_module(f"{self._name}.{name}")

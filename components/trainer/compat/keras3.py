@@ -114,12 +114,9 @@ def normalizes_replicas(model: Any) -> bool:
 def own_metrics(model: Any) -> list[str]:
     """Names of the metrics of a Keras 3 model's `compile` that are not of Keras."""
     config = model._compile_config.config
-    given = [config.get(name) or [] for name in ("metrics", "weighted_metrics")]
-    own = (
-        x
-        for x in tf.nest.flatten(given)
-        if not isinstance(x, str) and not is_of_keras(type(x))
-    )
+    lists = [config.get(name) or [] for name in ("metrics", "weighted_metrics")]
+    given = tf.nest.flatten(lists)
+    own = (x for x in given if not (isinstance(x, str) or is_of_keras(type(x))))
     return sorted({getattr(x, "name", None) or x.__name__ for x in own})
 
 
