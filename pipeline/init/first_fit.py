@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from strategos.pipeline.init.label import Label
 from strategos.pipeline.root import boosted_trees
@@ -69,7 +69,7 @@ def bound(
         error = math.sqrt(max(0.0, metrics["rmse"] ** 2 - value**2) / rows)
         interval = _ERRORS * error
         most = min(value + interval, trivial["mae"] - interval)
-        return Bound("at_most", most, value, interval)
+        return Bound("at_most", _written(most, math.ceil), value, interval)
     name = "auc" if label.task == "binary" else "accuracy"
     value, base = metrics[name], 0.5 if name == "auc" else trivial[name]
     if name == "auc":
@@ -81,7 +81,16 @@ def bound(
             math.sqrt(max(each * (1 - each), 1 / rows) / rows) for each in (value, base)
         )
     least = max(value - _ERRORS * error, base + _ERRORS * error_of_base)
-    return Bound("at_least", min(least, 1.0), value, _ERRORS * error)
+    limit = _written(min(least, 1.0), math.floor)
+    return Bound("at_least", limit, value, _ERRORS * error)
+
+
+def _written(limit: float, outward: Callable[[float], int]) -> float:
+    """A limit of three digits, which the fit keeps as well: 0.999 for 0.9997."""
+    if not limit or not math.isfinite(limit):
+        return limit
+    exponent = math.floor(math.log10(abs(limit))) - 2
+    return float(f"{outward(limit / 10.0**exponent)}e{exponent}")
 
 
 def _error_of_auc(auc: float, positives: float, negatives: float) -> float:
