@@ -128,6 +128,14 @@ ELSEWHERE = {
         "strategos run examples/docstrings/pipeline.yaml",
         "strategos run examples/docstrings/pipeline.yaml --set trainer.bucket_by=null",
     ],
+    (
+        "a model that waits",
+        "tests/pipeline/run/versions/test_approval.py",
+        "def test_who_approved_a_version_and_why_is_on_record",
+    ): [
+        f"strategos models {what} VERSION pipeline.yaml --reason TEXT"
+        for what in ("approve", "veto")
+    ],
     ("runs until Ctrl-C", "tests/e2e/small/test_dev.py", 'small.command("dev"'): [
         *("strategos dev pipeline.yaml", f"strategos dev {_FLIGHTS}"),
     ],
@@ -175,6 +183,7 @@ ELSEWHERE = {
         '-d \'{"instances": [{"b64": "…"}]}\'',
     ],
     ("files of one's own", _BATCH, 'predict("in", "--output", "out"'): [
+        "strategos predict pipeline.yaml new/ --output scored",
         "strategos predict pipeline.yaml new/ --output scored --columns id,day",
     ],
     ("an object store", _BATCH, '"--spans", "2..3", "--output"'): [

@@ -120,11 +120,16 @@ def archives(client):
 
 
 def keys(spec, *renamed):
-    """What KFP's cache compares of each step, besides its artifacts."""
+    """What KFP's cache compares of each step, besides its artifacts.
+
+    Not of the report, which shows the settings, where the modules are among them.
+    """
     if renamed:
         spec = json.loads(json.dumps(spec).replace(*map(str, renamed)))
     tasks, found = spec["root"]["dag"]["tasks"], {}
     for name, task in tasks.items():
+        if name == "RunReport":
+            continue
         label = spec["components"][name]["executorLabel"]
         container = dict(spec["deploymentSpec"]["executors"][label]["container"])
         container.pop("env", None)
