@@ -170,7 +170,8 @@ class Splitter:
             in_eval = np.full(batch.num_rows, span in self.held_out)
             return self._masks(in_eval, np.full_like(in_eval, span in self.validating))
         if self.keys:
-            hashes = _hash_keys([self._key(batch, k, kinds, nulls) for k in self.keys])
+            asked = kinds, nulls, "data.split.keys"
+            hashes = _hash_keys([key_in(batch, name, *asked) for name in self.keys])
         else:
             hashes = _hash_positions(span, file, row, batch.num_rows)
         fractions, whole = hashes / 2.0**64, self.train + self.eval
@@ -190,25 +191,41 @@ class Splitter:
         }
         return {split: masks[split] for split in self.splits}
 
-    def _key(
-        self,
-        batch: pa.RecordBatch,
-        name: str,
-        kinds: Mapping[str, Kind] | None,
-        nulls: numerals.Nulls,
-    ) -> pa.BinaryArray:
-        index = batch.schema.get_field_index(name)
-        missing = pa.nulls(batch.num_rows, pa.string())  # of a row that may lack it
-        column = missing if index < 0 else batch.column(index)
-        if types.is_nested(column.type):
-            raise UserError(
-                "a key has one value per row",
-                key="data.split.keys",
-                received=f"a column of type {column.type}",
-                remedy="Choose other columns.",
-            )
-        kind = kinds[name] if kinds else features.kind_of(column.type)
-        return spelling.key_of(column, kind, nulls)
+
+def key_in(
+    batch: pa.RecordBatch,
+    name: str,
+    kinds: Mapping[str, Kind] | None,
+    nulls: numerals.Nulls,
+    setting: str,
+) -> pa.BinaryArray:
+    """The part of the rows' keys that a column has, by `spelling.key_of`.
+
+    Args:
+      batch: Rows as the file has them, which may lack the column.
+      name: The column.
+      kinds: Kind of each column; None: the kind of its Arrow type.
+      nulls: Spellings of a missing value in columns of numbers.
+      setting: The setting that names the column, for the message.
+
+    Returns:
+      binary[rows], null where the value is missing.
+
+    Raises:
+      UserError: The column has lists.
+    """
+    index = batch.schema.get_field_index(name)
+    missing = pa.nulls(batch.num_rows, pa.string())
+    column = missing if index < 0 else batch.column(index)
+    if types.is_nested(column.type):
+        raise UserError(
+            "a key has one value per row",
+            key=setting,
+            received=f"`{name}`, a column of type {column.type}",
+            remedy="Choose other columns.",
+        )
+    kind = kinds[name] if kinds else features.kind_of(column.type)
+    return spelling.key_of(column, kind, nulls)
 
 
 def _numbers(spans: frozenset[int]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,8 @@ from strategos.components.data_files import shards
 from strategos.components.data_files.findings.rejected import Rejected, accepted_rows
 from strategos.components.data_files.pieces import Piece, Shard
 from strategos.components.data_files.spans import Span
-from strategos.components.data_files.values import numerals, spelling
+from strategos.components.data_files.splitting import key_in
+from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.errors import Place, UserError
 from strategos.components.span_validator.gate import Check
@@ -86,35 +87,44 @@ class _Keys:
     kinds: Mapping[str, Kind]
     nulls: numerals.Nulls
 
-    def of(self, shard: Shard) -> Iterator[tuple[Piece, int, pa.BinaryArray]]:
-        """Yields the keys of rows, null where a value is missing.
-
-        Yields:
-          The piece, the index in it of the first row, binary[rows].
+    def of(self, shard: Shard) -> Iterator[_Batch]:
+        """Yields the rows of a shard that have a key.
 
         Raises:
           UserError: A column has lists, or a file is malformed.
         """
+        asked = self.kinds, self.nulls, "gates.keys"
         for piece in map(Piece.fresh, shard.pieces):
-            batches = accepted_rows(
-                piece, self.kinds, self.nulls, Rejected(), self.columns
-            )
-            for row, batch in batches:
-                parts = [self._part(batch, name) for name in self.columns]
-                yield piece, row, pc.binary_join_element_wise(*parts, _SEPARATOR)
+            batches = accepted_rows(piece, *asked[:2], Rejected(), self.columns)
+            for first, batch in batches:
+                parts = [key_in(batch, name, *asked) for name in self.columns]
+                keys = pc.binary_join_element_wise(*parts, _SEPARATOR)
+                there = keys.is_valid().to_numpy(zero_copy_only=False)
+                yield _Batch(piece, first + np.flatnonzero(there), keys.drop_null())
 
-    def _part(self, batch: pa.RecordBatch, name: str) -> pa.BinaryArray:
-        index = batch.schema.get_field_index(name)
-        missing = pa.nulls(batch.num_rows, pa.string())  # of a row that may lack it
-        column = missing if index < 0 else batch.column(index)
-        if pa.types.is_nested(column.type):
-            raise UserError(
-                "a key has one value per row",
-                key="gates.keys",
-                received=f"`{name}` of type {column.type}",
-                remedy="Choose other columns.",
-            )
-        return spelling.key_of(column, self.kinds[name], self.nulls)
+
+class _Batch(NamedTuple):
+    """Rows with a key.
+
+    Attributes:
+      piece: The piece that they are from.
+      rows: Their indices in the piece, int64[rows].
+      keys: binary[rows].
+    """
+
+    piece: Piece
+    rows: np.ndarray
+    keys: pa.BinaryArray
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """uint64[rows]"""
+        keys = self.keys.to_numpy(zero_copy_only=False)
+        return pd.util.hash_array(keys, categorize=False)
+
+    def place(self, index: int) -> str:
+        """File and line of a row."""
+        return self.piece.place(int(self.rows[index]))
 
 
 @dataclasses.dataclass
@@ -158,8 +168,7 @@ class _Count:
 
     def __call__(self, shard: Shard) -> _Seen:
         found = [np.zeros(0, np.uint64)]
-        for _, _, keys in self.keys.of(shard):
-            hashes = _hashes(keys.drop_null())
+        for hashes in (batch.hashes for batch in self.keys.of(shard)):
             found.append(hashes[hashes % np.uint64(self.parts) == self.part])
         return _Seen.of(np.concatenate(found))
 
@@ -174,13 +183,11 @@ class _Find:
     def __call__(self, shard: Shard) -> dict[bytes, list[str]]:
         wanted = np.array(sorted(self.hashes), np.uint64)
         places: dict[bytes, list[str]] = {}
-        for piece, first, keys in self.keys.of(shard):
-            rows = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
-            hits = rows[np.isin(_hashes(keys.drop_null()), wanted)]
-            for row in hits.tolist():
-                known = places.setdefault(keys[row].as_py(), [])
+        for batch in self.keys.of(shard):
+            for index in np.flatnonzero(np.isin(batch.hashes, wanted)).tolist():
+                known = places.setdefault(batch.keys[index].as_py(), [])
                 if len(known) < 2:
-                    known.append(piece.place(first + row))
+                    known.append(batch.place(index))
         return places
 
 
@@ -213,15 +220,14 @@ class _Compare:
 
     def __call__(self, shard: Shard) -> _Unknown:
         found = _Unknown()
-        for piece, first, keys in self.keys.of(shard):
-            rows = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
-            hashes = _hashes(keys.drop_null())
+        for batch in self.keys.of(shard):
+            hashes = batch.hashes
             own = hashes % np.uint64(self.parts) == self.part
-            unknown = rows[own & ~np.isin(hashes, self.known)]
+            unknown = np.flatnonzero(own & ~np.isin(hashes, self.known))
             found.rows += len(unknown)
-            for row in unknown[: _SHOWN - len(found.first)].tolist():
-                place = piece.place(first + row)
-                found.first.append(f"{_text(keys[row].as_py())} in {place}")
+            for index in unknown[: _SHOWN - len(found.first)].tolist():
+                text = _text(batch.keys[index].as_py())
+                found.first.append(f"{text} in {batch.place(index)}")
         return found
 
 
@@ -304,8 +310,3 @@ def _parts(rows: int) -> int:
 
 def _text(key: bytes) -> str:
     return repr(key.replace(_SEPARATOR, b", ").decode(errors="replace")[:100])
-
-
-def _hashes(keys: pa.BinaryArray) -> np.ndarray:
-    """uint64[keys]"""
-    return pd.util.hash_array(keys.to_numpy(zero_copy_only=False), categorize=False)

@@ -303,7 +303,6 @@ class Key(Section):
     """Columns that tell the rows of a span apart."""
 
     columns: Texts = Field(
-        min_length=1,
         description="Columns whose values together are the key. A row that lacks one "
         "of the values is not checked.",
     )
@@ -316,6 +315,13 @@ class Key(Section):
         (),
         description="The columns in `file`, if they have other names there.",
     )
+
+    @field_validator("columns")
+    @classmethod
+    def _not_empty(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        if not columns:
+            raise reject("names no column")
+        return columns
 
     @field_validator("file")
     @classmethod

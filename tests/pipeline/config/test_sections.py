@@ -187,6 +187,7 @@ def test_a_config_needs_no_file():
             "gates.features.x.mean.at_least",
             "2 is more than at_most (1): nothing can pass",
         ),
+        ("gates.keys.k={columns: []}", "gates.keys.k.columns", "names no column"),
         (
             "gates.keys.k={columns: [a], file_columns: [b]}",
             "gates.keys.k.file_columns",
