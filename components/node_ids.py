@@ -26,6 +26,9 @@ RESOLVE = "Resolve"
 RUN_REPORT = "RunReport"
 """The step of a compiled pipeline that writes the report of the run."""
 
+MODEL_REPORT = "ModelReport"
+"""The step of a compiled pipeline that writes the report beside the pushed model."""
+
 ALL = (
     *(SPAN_VALIDATOR, SPAN_GATE),
     *(EXAMPLE_GEN, STATISTICS_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, EXAMPLE_VALIDATOR),
@@ -33,6 +36,9 @@ ALL = (
     *(INFRA_VALIDATOR, PUSHER),
 )
 """Every node, in the order of the graph."""
+
+ON_CLUSTER = (RESOLVE, *ALL, RUN_REPORT, MODEL_REPORT)
+"""Every step of a compiled pipeline, in the order of the graph."""
 
 FOLLOWS: Mapping[str, tuple[str, ...]] = {
     SPAN_GATE: (SPAN_VALIDATOR,),

@@ -245,7 +245,8 @@ def _outcome(ended: RemoteRun, log: Log) -> tuple[str, ExitCode]:
     """The outcome of a run as in `strategos runs`, and the exit code for it."""
     if ended.state == "canceled":
         return "interrupted", ExitCode.FAILED
-    if ended.state == "succeeded":
+    # The last step: without its report, the model is pushed all the same.
+    if ended.state == "succeeded" or ended.failed_node == node_ids.MODEL_REPORT:
         judged = node_ids.EVALUATION_GATE in ended.tasks
         return "blessed" if judged else "finished", ExitCode.DONE
     node = ended.failed_node

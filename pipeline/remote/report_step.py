@@ -1,10 +1,11 @@
-"""The program of the step that `plan/cluster/reporting.py` adds: writes the report.
+"""The program of the steps that `plan/cluster/reporting.py` adds: writes the report.
 
     python -m strategos.pipeline.remote.report_step --request JSON --input JSON
 
 The report is drawn from the records of the steps before this one and from the files of
-some of their outputs, which the launcher has copied to this container. A report that
-cannot be drawn is a page that says why: the run goes on.
+some of their outputs, which the launcher has copied to this container. `ModelReport`
+writes it beside the pushed model, too. A report that cannot be drawn is a page that
+says why: the run goes on.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from strategos.components import node_ids
 from strategos.components.container import mounts, step_record
+from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.pipeline.history.lineage import LineageStep, MadeArtifact, decoded
 from strategos.pipeline.history.runs import NodeRun, Run
@@ -56,15 +58,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     with tempfile.TemporaryDirectory() as folder:
         try:
-            page = writing.html(
-                _record(request, options.input, artifact["uri"], folder)
-            )
+            read = _record(request, options.input, artifact["uri"], folder)
+            page = writing.html(read)
+            if request.node == node_ids.MODEL_REPORT:
+                _write_beside(read)
         except Exception as error:  # the run does not depend on its report
             problem = f"the report cannot be drawn: {type(error).__name__}: {error}"
             print(problem, file=sys.stderr)
             page = f"<!doctype html><title>Report</title><p>{html.escape(problem)}</p>"
     storage.write(_seen_here(request.target, artifact["uri"]), page)
     return 0
+
+
+def _write_beside(read: Record) -> None:
+    try:
+        writing.write_beside(read)
+    except UserError as error:
+        print(f"no report beside the pushed model: {error}", file=sys.stderr)
 
 
 def _seen_here(target: str, uri: str) -> str:

@@ -185,8 +185,7 @@ class Service(Protocol):
 
 def in_order(names: Sequence[str]) -> list[str]:
     """Sorts nodes by the order of the graph; unknown ones come last."""
-    known = (node_ids.RESOLVE, *node_ids.ALL, node_ids.RUN_REPORT)
-    places = {name: place for place, name in enumerate(known)}
+    places = {name: place for place, name in enumerate(node_ids.ON_CLUSTER)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 

@@ -119,7 +119,7 @@ def write_after(store: Store, run_id: str) -> None:
     try:
         _forget_oldest(write(store, run_id))
         which, options = "the report beside its model", " --redact --output FILE"
-        _write_beside(record.read(store, run_id))
+        write_beside(record.read(store, run_id))
         return
     except KeyboardInterrupt:
         problem = "interrupted."
@@ -134,10 +134,17 @@ def write_after(store: Store, run_id: str) -> None:
     )
 
 
-def _write_beside(read: record.Record) -> None:
+def write_beside(read: record.Record) -> None:
     """Writes the report of a run beside the version that it pushed, if that has none.
 
-    A push from the cache may find none: the run that made it was killed since.
+    Without values of the data. A push from the cache may find none: the run that made
+    it was killed since.
+
+    Args:
+      read: The run; nothing is written if it pushed no model.
+
+    Raises:
+      UserError: The file cannot be written.
     """
     if not read.run.pushed:
         return

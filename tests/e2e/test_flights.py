@@ -179,7 +179,7 @@ def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path
     assert there["overall"] == here["metrics"]
     found, wanted = there["slices"], here["summary"]["slices"]
     assert [s["metrics"] for s in found] == [s["metrics"] for s in wanted]
-    (version,) = mounted.iterdir()
+    (version,) = mounted.glob("[0-9]*")
     assert (version / "saved_model.pb").is_file()
     pushed = launcher.artifacts["Pusher", "pushed_model"]["metadata"]
     assert pushed["pushed_destination"] == str(version)
@@ -200,6 +200,8 @@ def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path
             *("Training", "Data", "Settings", "Environment"),
         }
         assert all(f"{each:.4f}" in text for each in there["overall"].values())
+    beside = (mounted / "reports" / f"{version.name}.html").read_text()
+    assert str(version) in beside and "Values of the data are left out" in beside
 
     first = launcher.artifacts["Trainer", "model"]["metadata"]
     assert first["warm_start"] == "none"

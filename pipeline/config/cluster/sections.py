@@ -39,7 +39,7 @@ from strategos.pipeline.config.types import (
 DEFAULT = "default"
 """The name under `steps` for settings of every step."""
 
-KNOWN_STEPS = (DEFAULT, node_ids.RESOLVE, *node_ids.ALL, node_ids.RUN_REPORT)
+KNOWN_STEPS = (DEFAULT, *node_ids.ON_CLUSTER)
 """The names under `steps`, besides the names in `nodes`."""
 
 _DECIMAL = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}

@@ -36,7 +36,7 @@ def problems(sections: Mapping[str, Any], nodes: Nodes) -> Iterator[InitErrorDet
     yield from _wrong_replacements(present, nodes)
     present = [each for each in present if each not in replaced(nodes)]
     for name, node in nodes.items():
-        if name in (*node_ids.ALL, node_ids.RESOLVE, node_ids.RUN_REPORT):
+        if name in node_ids.ON_CLUSTER:
             remedy = "Choose another name."
             yield reject_at((name, KEY), "a node has this name already", remedy=remedy)
         for key, (producer, output) in node.producers.items():

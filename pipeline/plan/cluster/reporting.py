@@ -1,8 +1,10 @@
-"""The step of a compiled pipeline that writes the report of the run, as a page.
+"""The steps of a compiled pipeline that write the report of the run, as a page.
 
-It follows the Evaluator, beside the gate: a model that is not blessed has a report,
-too. Its output is an artifact of the type HTML, which the pages of Kubeflow Pipelines
-and Vertex AI show. Its program is `pipeline/remote/report_step.py`.
+`RunReport` follows the Evaluator, beside the gate: a model that is not blessed has a
+report, too. `ModelReport` follows the Pusher, and also writes the report beside the
+pushed model, as a local run does: a report that fails then stops no push. The output of
+each is an artifact of the type HTML, which the pages of Kubeflow Pipelines and Vertex
+AI show. Their program is `pipeline/remote/report_step.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-NODE = node_ids.RUN_REPORT
 OUTPUT = "report"
 """Name of the output: the page."""
 
@@ -37,9 +38,10 @@ _READ = {
 
 @dataclasses.dataclass(frozen=True)
 class ReportRequest:
-    """What the step knows from the compiler.
+    """What a step knows from the compiler.
 
     Attributes:
+      node: `RunReport` or `ModelReport`.
       target: `kubeflow` or `vertex`.
       pipeline: The pipeline's name.
       yaml: Name of the YAML file.
@@ -48,6 +50,7 @@ class ReportRequest:
       inputs: The node and its output behind each input of the step.
     """
 
+    node: str
     target: str
     pipeline: str
     yaml: str
@@ -57,7 +60,7 @@ class ReportRequest:
 
 
 def add_to(spec: Json, config: Config, target: str, image: str) -> None:
-    """Adds the step to a pipeline spec in place.
+    """Adds the steps to a pipeline spec in place.
 
     Args:
       spec: The pipeline spec, whose steps have their records as outputs.
@@ -65,24 +68,32 @@ def add_to(spec: Json, config: Config, target: str, image: str) -> None:
       target: `kubeflow` or `vertex`.
       image: The container image.
     """
-    inputs = {f"{node}-{output}": (node, output) for node, output in _inputs(spec)}
     settings = config.model_dump(mode="json", by_alias=True)
     settings.pop("notify")  # its addresses may contain passwords
     origins = {k: x for k, x in config.origins.items() if not k.startswith("notify")}
-    about = (target, config.name, config.path.name, settings, origins, inputs)
-    text = json.dumps(dataclasses.asdict(ReportRequest(*about)), sort_keys=True)
-    spec["components"][NODE] = {
-        "executorLabel": f"{NODE}_executor",
+    last = {node_ids.RUN_REPORT: node_ids.EVALUATOR}
+    if config.pusher:
+        last[node_ids.MODEL_REPORT] = node_ids.PUSHER
+    for name, node in last.items():
+        inputs = {f"{x}-{output}": (x, output) for x, output in _inputs(spec, node)}
+        about = (name, target, config.name, config.path.name, settings, origins, inputs)
+        _add(spec, ReportRequest(*about), image)
+
+
+def _add(spec: Json, request: ReportRequest, image: str) -> None:
+    text = json.dumps(dataclasses.asdict(request), sort_keys=True)
+    spec["components"][request.node] = {
+        "executorLabel": f"{request.node}_executor",
         "inputDefinitions": {
             "artifacts": {
                 name: spec["components"][node]["outputDefinitions"]["artifacts"][output]
-                for name, (node, output) in inputs.items()
+                for name, (node, output) in request.inputs.items()
             }
         },
         "outputDefinitions": {"artifacts": {OUTPUT: _HTML}},
     }
-    spec["root"]["dag"]["tasks"][NODE] = {
-        "componentRef": {"name": NODE},
+    spec["root"]["dag"]["tasks"][request.node] = {
+        "componentRef": {"name": request.node},
         "inputs": {
             "artifacts": {
                 name: {
@@ -91,15 +102,15 @@ def add_to(spec: Json, config: Config, target: str, image: str) -> None:
                         "outputArtifactKey": output,
                     }
                 }
-                for name, (node, output) in inputs.items()
+                for name, (node, output) in request.inputs.items()
             }
         },
         "dependentTasks": sorted(
-            {resolve.NODE, *(node for node, _ in inputs.values())}
+            {resolve.NODE, *(node for node, _ in request.inputs.values())}
         ),
-        "taskInfo": {"name": NODE},
+        "taskInfo": {"name": request.node},
     }
-    spec["deploymentSpec"]["executors"][f"{NODE}_executor"] = {
+    spec["deploymentSpec"]["executors"][f"{request.node}_executor"] = {
         "container": {
             "image": image,
             "command": _COMMAND,
@@ -108,10 +119,12 @@ def add_to(spec: Json, config: Config, target: str, image: str) -> None:
     }
 
 
-def _inputs(spec: Json) -> Iterator[tuple[str, str]]:
-    """(node, output) of all that the report is drawn from, in the order of the graph.
+def _inputs(spec: Json, last: str) -> Iterator[tuple[str, str]]:
+    """(node, output) of all that a report is drawn from, in the order of the graph.
 
-    With an Evaluator, of the nodes up to it.
+    Args:
+      spec: The pipeline spec.
+      last: The node after which the step runs, if the pipeline has it.
     """
     for node in node_ids.ALL:
         made = spec["components"].get(node, {}).get("outputDefinitions", {})
@@ -120,5 +133,5 @@ def _inputs(spec: Json) -> Iterator[tuple[str, str]]:
             yield node, step_record.OUTPUT
         if (output := _READ.get(node)) in artifacts:
             yield node, str(output)
-        if node == node_ids.EVALUATOR and artifacts:
+        if node == last and artifacts:
             return

@@ -20,7 +20,7 @@ README = KUBEFLOW / "README.md"
 NOT_KFP = "http://10.250.0.1:9000"  # the object store
 RETRAINED = {
     *("Trainer", "BaselineModel", "Evaluator", "EvaluationGate"),
-    *("InfraValidator", "Pusher", "RunReport"),
+    *("InfraValidator", "Pusher", "RunReport", "ModelReport"),
 }
 HYPERPARAMETER = ("--set", "trainer.epochs=1")
 WORKERS = ("--overlay", KUBEFLOW / "overlays" / "workers.yaml")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from strategos.components import node_ids
 from strategos.pipeline.history import runs
 from strategos.pipeline.remote import step_records
 
@@ -112,7 +113,7 @@ def test_steps_without_modules_in_the_image_push_the_model_of_a_local_run(
 
 def table_has_what_the_steps_recorded(launcher, root, url, local):
     named = (name for name, _ in launcher.artifacts)
-    nodes = dict.fromkeys(x for x in named if x not in ("Resolve", "RunReport"))
+    nodes = dict.fromkeys(x for x in named if x in node_ids.ALL)
     # As if all but the last steps had come from the cache: their inputs lead there.
     ran = ("Evaluator", "InfraValidator", "Pusher")
     states = {name: "complete" if name in ran else "cached" for name in nodes}

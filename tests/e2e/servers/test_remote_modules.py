@@ -128,7 +128,7 @@ def keys(spec, *renamed):
         spec = json.loads(json.dumps(spec).replace(*map(str, renamed)))
     tasks, found = spec["root"]["dag"]["tasks"], {}
     for name, task in tasks.items():
-        if name == "RunReport":
+        if name in ("RunReport", "ModelReport"):
             continue
         label = spec["components"][name]["executorLabel"]
         container = dict(spec["deploymentSpec"]["executors"][label]["container"])

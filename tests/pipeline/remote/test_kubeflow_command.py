@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from strategos.components import events
@@ -61,6 +62,14 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(
     shown = capsys.readouterr().out
     assert "OOMKilled (exit code 137)" in shown and "Pusher" not in shown
     assert "--selector pipeline/runid=r1" in shown
+
+    lost = {"EvaluationGate": "Succeeded", "Pusher": "Succeeded"}
+    lost["ModelReport"] = ("Failed", "OOMKilled (exit code 137)")
+    kfp.story = [{"phase": "Failed", "nodes": lost}]
+    assert strategos(kfp, workload, "--follow", "r1") == 0
+    shown = capsys.readouterr().out
+    assert "flights  blessed in" in shown
+    assert re.search(r"ModelReport +OOMKilled \(exit code 137\)", shown)
 
     kfp.story = [kfp.done]
     assert strategos(kfp, workload, "--follow", "r1") == 0

@@ -57,10 +57,11 @@ def step(workload, tmp_path, monkeypatch):
     config = loading.load(workload, overlays, sets).config
     compiling.compile_to(config, "kubeflow", tmp_path / "out")
     spec = next(yaml.safe_load_all((tmp_path / "out").read_text()))
-    task = spec["root"]["dag"]["tasks"]["RunReport"]
-    container = spec["deploymentSpec"]["executors"]["RunReport_executor"]["container"]
+    executors = spec["deploymentSpec"]["executors"]
 
-    def run(outputs=OUTPUTS):
+    def run(outputs=OUTPUTS, name="RunReport"):
+        task = spec["root"]["dag"]["tasks"][name]
+        container = executors[f"{name}_executor"]["container"]
         inputs = {}
         for name, source in task["inputs"]["artifacts"].items():
             made = source["taskOutputArtifact"]
@@ -69,15 +70,15 @@ def step(workload, tmp_path, monkeypatch):
             inputs[name] = {"artifacts": [{"uri": uri}]}
             if key == step_record.OUTPUT:
                 _put(mounts.Mounts().local(uri), node, outputs.get(node, []))
-        output = {"artifacts": [{"uri": f"{ROOT}/RunReport/report"}]}
+        output = {"artifacts": [{"uri": f"{ROOT}/{name}/report"}]}
         call = {
             "inputs": {"artifacts": inputs},
             "outputs": {"artifacts": {"report": output}},
         }
         words = [each.replace("{{$}}", json.dumps(call)) for each in container["args"]]
         assert report_step.main(words) == 0
-        local = tmp_path / "mounts/minio/bucket/root/flights/run-7/RunReport/report"
-        return local.read_text()
+        run_7 = tmp_path / "mounts/minio/bucket/root/flights/run-7"
+        return (run_7 / name / "report").read_text()
 
     return run
 
@@ -122,6 +123,43 @@ def test_a_report_that_cannot_be_drawn_is_a_page_that_says_why(step):
     wrong = {**OUTPUTS, "Evaluator": [("ModelEvaluation", {}, {"blessed": "<b>"})]}
     page = step(wrong)
     assert "the report cannot be drawn: " in page and "<b>" not in page
+
+
+def pushed(folder):
+    facts = {"pushed": 1.0, "pushed_destination": f"{folder}/3", "pushed_version": "3"}
+    return {**OUTPUTS, "Pusher": [("PushedModel", facts, None)]}
+
+
+def test_the_report_is_beside_the_pushed_model_without_values_of_the_data(
+    step, tmp_path
+):
+    (tmp_path / "serving" / "3").mkdir(parents=True)
+    (tmp_path / "serving" / "3" / "saved_model.pb").touch()
+    page = step(pushed(tmp_path / "serving"), "ModelReport")
+    assert f"{tmp_path}/serving/3" in page
+    beside = tmp_path / "serving" / "reports" / "3.html"
+    text = beside.read_text()
+    assert "Run run-7" in _text(text) and "Values of the data are left out" in text
+    assert "a warning of Trainer" in page and "a warning of Trainer" not in text
+    beside.write_text("that of the run that pushed")
+    step(pushed(tmp_path / "serving"), "ModelReport")
+    assert beside.read_text() == "that of the run that pushed"
+
+
+def test_without_a_push_there_is_nothing_to_write_beside(step, tmp_path):
+    withdrawn = {**OUTPUTS, "Pusher": [("PushedModel", {"pushed": 0.0}, None)]}
+    assert "Run run-7" in step(withdrawn, "ModelReport")
+    assert not list(tmp_path.rglob("reports"))
+
+
+def test_a_folder_that_cannot_be_written_fails_no_step(step, tmp_path, capsys):
+    (tmp_path / "serving" / "3").mkdir(parents=True)
+    (tmp_path / "serving" / "3" / "saved_model.pb").touch()
+    (tmp_path / "serving" / "reports").touch()  # a file in place of the folder
+    assert "Run run-7" in step(pushed(tmp_path / "serving"), "ModelReport")
+    told = capsys.readouterr().err
+    assert told.startswith("no report beside the pushed model: ")
+    assert f"{tmp_path}/serving" in told and "Traceback" not in told
 
 
 def test_without_reports_the_pipeline_has_no_such_step(workload, tmp_path):
