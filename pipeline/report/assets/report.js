@@ -19,6 +19,19 @@ window.reportDrawn = (async () => {
   for (const [id, spec] of Object.entries(specs)) await window.reportDraw(id, spec);
   return Object.keys(specs).length;
 })();
+// In a frame with `srcdoc`, as in Kubeflow Pipelines and notebooks, a link to a section
+// would load the page around the frame into the frame.
+if (location.protocol === "about:") {
+  addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[href^='#']");
+    const section = link && document.getElementById(link.hash.slice(1));
+    if (!section) return;
+    event.preventDefault();
+    section.tabIndex = -1;
+    section.focus();
+    section.scrollIntoView();
+  });
+}
 // What is folded on the screen is printed.
 addEventListener("beforeprint", () => {
   for (const each of document.querySelectorAll("details:not([open])")) {
