@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -59,9 +60,11 @@ def reproduce(arguments: argparse.Namespace) -> int:
     """`strategos reproduce`: makes the model of a run again, and compares both.
 
     Raises:
-      UserError: The run has no record, or something that it was made from is gone.
+      UserError: The run is still going or has no record, or something that it was made
+        from is gone.
     """
     history = roots.open_history(arguments.pipeline, arguments.root)
+    _reject_running(history.store, arguments.model)
     traced = lineages.lineage(history.store, arguments.model)
     run = runs.run(history.store, traced.run_id)
     kept, weights = reproduction.complete(run, str(history.store.root))
@@ -84,6 +87,14 @@ def reproduce(arguments: argparse.Namespace) -> int:
     else:
         _show(found, run, made, equal=equal)
     return ExitCode.DONE if equal else ExitCode.FAILED
+
+
+def _reject_running(store: Store, model: str) -> None:
+    named = None
+    with contextlib.suppress(UserError):  # a version is no run
+        named = runs.run(store, model)
+    if named:
+        compared.reject_running(named)
 
 
 def _last(history: roots.History, number: int) -> list[Run]:

@@ -20,7 +20,7 @@ from strategos.components.data_files.sources.reading import CsvFormat, Reading
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES, features
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.data_files.values.numerals import Nulls
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import storage
 from strategos.components.wording import choices
 from strategos.pipeline.init import csv_form
@@ -64,9 +64,22 @@ def read(data: str, texts: Sequence[str] = (), nulls: Sequence[str] = ()) -> Sam
       nulls: Spellings of a missing value in every column of CSV files.
 
     Raises:
-      BadInputError: No file, or files of several formats.
-      UserError: A file cannot be read.
+      BadInputError: No file, files of several formats, or a file that is no table.
     """
+    try:
+        return _read(data, texts, nulls)
+    except UserError as error:
+        raise BadInputError(
+            error.message,
+            key="DATA" if error.key == "data.examples" else error.key,
+            place=error.place,
+            received=error.received,
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
+
+
+def _read(data: str, texts: Sequence[str], nulls: Sequence[str]) -> Sample:
     pattern = _pattern(data)
     files = [path for span in Listing(pattern).chosen for path in span.files]
     form = _form(files[0], tuple(nulls))

@@ -218,8 +218,26 @@ def reject(before: Run, after: Run) -> None:
             remedy="Name two runs of one pipeline; see `strategos runs`.",
         )
     for run in (before, after):
-        if run.outcome == "running":
-            raise BadInputError(f"run {run.run_id} has not ended yet")
+        reject_running(run)
+
+
+def reject_running(run: Run) -> None:
+    """Rejects a run that has not ended.
+
+    Args:
+      run: The run, in full.
+
+    Raises:
+      BadInputError: It is still going.
+    """
+    if run.outcome == "running":
+        at = [node.name for node in run.nodes if node.state == "running"]
+        where = f" at {at[-1]}" if at else ""
+        raise BadInputError(
+            f"run {run.run_id} is still going{where}",
+            remedy="Repeat the command when it has ended; `strategos runs show "
+            f"{run.run_id}` says how far it is.",
+        )
 
 
 def _causes(before: Kept, after: Kept) -> dict[str, tuple[Any, ...]]:

@@ -19,8 +19,8 @@ window.reportDrawn = (async () => {
   for (const [id, spec] of Object.entries(specs)) await window.reportDraw(id, spec);
   return Object.keys(specs).length;
 })();
-// In a frame with `srcdoc`, as in Kubeflow Pipelines and notebooks, a link to a section
-// would load the page around the frame into the frame.
+// In a frame with `srcdoc`, as in the page of Kubeflow Pipelines, a link to a section
+// would load that page into the frame.
 if (location.protocol === "about:") {
   addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href^='#']");

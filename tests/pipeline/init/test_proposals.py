@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -178,6 +179,29 @@ def test_a_label_that_is_misspelled_is_named_with_the_nearest(tmp_path, capsys):
     error = capsys.readouterr().err
     assert code == 2
     assert "`bougth`" in error and "`bought`" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.png", b"\x89PNG", "DATA: received a.png; the format of this file is not"),
+        ("a.csv", b"x,y\n\x00", "a.csv: line 2: holds a zero byte"),
+        ("a.csv", b"", "a.csv: is empty"),
+        ("a.jsonl", b'{"x": 1', "a.jsonl: line 1: is not a JSON object"),
+        ("a.parquet", b"PAR", "a.parquet: cannot be read as Parquet"),
+        (None, b"", "DATA: a.csv matches no file"),
+    ],
+)
+@pytest.mark.parametrize("words", [["init", "--label", "y"], ["data"]])
+def test_a_file_that_is_no_table_is_bad_input(
+    tmp_path, capsys, monkeypatch, words, name, content, message
+):
+    monkeypatch.chdir(tmp_path)
+    if name:
+        Path(name).write_bytes(content)
+    assert cli.main([words[0], name or "a.csv", *words[1:]]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"strategos: {message}") and "Traceback" not in error
 
 
 @pytest.mark.parametrize("name", ["Shop", "a_b", "1st", ""])
