@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 from collections import Counter
@@ -96,10 +97,11 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(path: Path, at_top: bool = False) -> Iterator[str]:
+@functools.cache
+def imports(path: Path, at_top: bool = False) -> tuple[str, ...]:
     """What a file imports; with `at_top`, only what importing it imports."""
     tree = ast.parse(path.read_text())
-    yield from imported_names(tree.body if at_top else ast.walk(tree))
+    return tuple(imported_names(tree.body if at_top else ast.walk(tree)))
 
 
 def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -113,14 +115,15 @@ def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
                 yield name if name in MODULES else package
 
 
-def run_time_imports(path: Path) -> Iterator[str]:
+@functools.cache
+def run_time_imports(path: Path) -> tuple[str, ...]:
     """What a file imports other than for annotations."""
     tree = ast.parse(path.read_text())
     for node in tree.body:
         match node:
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 node.body = [ast.Pass()]
-    yield from imported_names(ast.walk(tree))
+    return tuple(imported_names(ast.walk(tree)))
 
 
 def is_in(module: str, room: str) -> bool:

@@ -20,7 +20,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None, database=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(st.lists(st.tuples(NUMBERS, st.integers(0, 9)), min_size=2), st.data())
 def test_bins_of_equal_width_are_those_of_tfdv(pairs, data):
     quantiles = np.sort(np.array([value for value, _ in pairs], np.float64))

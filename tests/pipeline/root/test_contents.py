@@ -72,7 +72,7 @@ DAMAGES = {
 
 
 @settings(
-    max_examples=40,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

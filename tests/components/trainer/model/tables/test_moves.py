@@ -61,7 +61,7 @@ def expected(new, old):
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(old=kernels, new=kernels)
 def test_each_row_takes_the_earlier_row_of_the_same_meaning(old, new):
     before, after = Kernel(old), Kernel(new)
