@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from pathlib import Path
 
@@ -16,8 +17,7 @@ _TESTS = Path(__file__).parents[1]
 
 # What `make test` leaves out, each with a stage of its own.
 MARKS = {
-    "long": "further cases of what make test samples, of 10 s and more "
-    "(make test-long)",
+    "long": "further cases of what make test samples, of 4 s and more (make test-long)",
     "faults": "kills, freezes or starves processes; takes long (make test-faults)",
     "engine": "of other engines than direct; most need Java and the jars of Flink "
     "(make test-engine)",
@@ -44,6 +44,9 @@ _CHOSEN = {
     "long": f"long and not ({' or '.join(each for each in MARKS if each != 'long')})",
     "stack": f"stack and (long or {_UNMARKED})",
 }
+
+# Of files whose tests all have a mark.
+_LEFT_OUT = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(MARKS)})\b", re.M)
 
 # What differs between the stacks, and the end-to-end tests that depend on it.
 _BY_STACK = (
@@ -116,8 +119,10 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Imports no file without the mark that alone is asked for."""
+    """Imports no file without the mark that alone is asked for, or all left out."""
     mark = config.option.markexpr
+    if mark == _UNMARKED and collection_path.suffix == ".py":
+        return True if _LEFT_OUT.search(collection_path.read_text()) else None
     if mark == _CHOSEN["stack"]:
         return None if _differs_by_stack(collection_path) else True
     mark = "long" if mark == _CHOSEN["long"] else mark

@@ -13,7 +13,6 @@ import pytest
 
 TESTS = Path(__file__).parents[3]
 MATRIX = runpy.run_path(str(Path(__file__).with_name("combinations.py")))
-IN_EVERY_RUN = {"one_device": 1}  # cells that `make test` trains, not `test-matrix`
 
 # By the precision of the layers: of measured values, relative and absolute; of weights
 # and answers, in parts of the largest, which is at least 1.
@@ -36,17 +35,7 @@ def pytest_generate_tests(metafunc):
         return
     strategy = metafunc.module.STRATEGY
     cells = [x for x in MATRIX["all_cells"]() if x["strategy"] == strategy]
-    given = [
-        pytest.param(
-            cell,
-            id=MATRIX["name"](cell),
-            marks=[pytest.mark.matrix]
-            if number >= IN_EVERY_RUN.get(strategy, 0)
-            else [],
-        )
-        for number, cell in enumerate(cells)
-    ]
-    metafunc.parametrize("cell", given)
+    metafunc.parametrize("cell", cells, ids=MATRIX["name"])
 
 
 @pytest.fixture(scope="session")

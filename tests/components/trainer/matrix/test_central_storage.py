@@ -1,6 +1,10 @@
-"""Cells of the matrix (mark.matrix) beside plain Keras; see combinations.py."""
+"""Cells of the matrix beside plain Keras; see combinations.py."""
 
 from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.matrix
 
 STRATEGY = "central_storage"
 

@@ -201,6 +201,7 @@ def test_every_layer_of_tf_keras_is_in_the_table():
     assert kinds - aliases - _NO_LAYERS == {x.partition(",")[0] for x in CALLS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layer", "strategy"),
     [

@@ -1,4 +1,4 @@
-"""Cells of the matrix (mark.matrix) beside plain Keras; see combinations.py."""
+"""Cells of the matrix beside plain Keras; see combinations.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 STRATEGY = "mirrored_3"
 
-pytestmark = pytest.mark.matrix  # all of them: `make test` has a cell of mirrored_2
+pytestmark = pytest.mark.matrix
 
 
 def test_training_equals_plain_keras(cell, as_plain_keras):
