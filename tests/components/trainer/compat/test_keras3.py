@@ -109,6 +109,7 @@ def test_two_replicas_give_the_curve_of_one(alone, train, capfd):
     assert f"seen {EPOCHS} epochs, accuracy" in said
 
 
+@pytest.mark.long
 def test_it_goes_on_from_its_checkpoint_with_equal_digits(alone, train):
     spec, undisturbed = alone
     distribution = {"strategy": "one_device"}
@@ -164,6 +165,7 @@ def callbacks(context):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_layers_in_a_list_and_random_numbers_resume_and_are_exported(
     digits, spec_of, train_only, devices, tmp_path
@@ -207,6 +209,7 @@ def weights_of(spec):
     return {x: reader.get_tensor(x) for x in names if "OBJECT_GRAPH" not in x}
 
 
+@pytest.mark.long
 def test_several_steps_per_execution_end_with_the_epoch(alone, train):
     spec, undisturbed = alone
     settings = dataclasses.replace(spec.settings, steps_per_execution=7)
@@ -216,6 +219,7 @@ def test_several_steps_per_execution_end_with_the_epoch(alone, train):
         assert facts["history"][name] == pytest.approx(values, abs=1e-5), name
 
 
+@pytest.mark.long
 def test_several_steps_per_execution_measure_each_evaluation_row_once():
     import keras
 
@@ -238,6 +242,7 @@ def test_several_steps_per_execution_measure_each_evaluation_row_once():
         assert history[f"val_{name}"] == [pytest.approx(value, abs=1e-6)], name
 
 
+@pytest.mark.long
 def test_it_trains_in_float16_and_is_exported(train):
     settings = Settings(mixed_precision="float16")
     device = {"strategy": "one_device"}
@@ -266,6 +271,7 @@ def build_model(context):
 """
 
 
+@pytest.mark.long
 def test_a_model_gets_the_features_that_it_names(workload, spec_of):
     workload.write_module("one_input", ONE_INPUT)
     spec = spec_of(workload, module="one_input", label="late", batch_size=50, epochs=1)

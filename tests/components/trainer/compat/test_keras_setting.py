@@ -177,6 +177,7 @@ def test_tf_keras_trains_to_the_bits_of_the_package_keras(train, workload, capfd
     np.testing.assert_array_equal(ours, other)
 
 
+@pytest.mark.long
 @pytest.mark.cold
 def test_a_process_that_forks_others_starts_a_new_one_for_keras_3(tmp_path):
     (tmp_path / "a_worker.py").write_text(WORKER)
@@ -212,6 +213,7 @@ def test_inputs_of_tf_keras_in_keras_3_name_the_argument(workload, make_spec, na
         session.untrained(spec, "one_device", 1)
 
 
+@pytest.mark.long
 @pytest.mark.cold
 def test_the_seed_holds_where_only_build_model_imports_keras(workload, make_spec):
     workload.write_module("inside", INSIDE)

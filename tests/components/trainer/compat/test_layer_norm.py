@@ -48,6 +48,7 @@ CODE = """
 """
 
 
+@pytest.mark.long
 def test_on_a_gpu_only_operations_run_that_exist_there():
     environ = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(CODE)]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 TRAIN = """
     import json, os, sys, tempfile
     dump = tempfile.mkdtemp()

@@ -21,7 +21,12 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture(params=OPTIMIZERS)
+@pytest.fixture(
+    params=[
+        pytest.param(x, marks=() if x.endswith(".Adam") else pytest.mark.long)
+        for x in OPTIMIZERS
+    ]
+)
 def root(request):
     """A model after two steps, with other objects that have values beside it."""
     package, optimizer = OPTIMIZERS[request.param]

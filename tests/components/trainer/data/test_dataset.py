@@ -352,6 +352,7 @@ def _small_stacks():
     resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, hard))
 
 
+@pytest.mark.long
 def test_data_ten_times_the_limit_is_streamed_in_memory_that_does_not_grow(
     streamed_under_a_limit,
 ):
@@ -359,6 +360,7 @@ def test_data_ten_times_the_limit_is_streamed_in_memory_that_does_not_grow(
     assert streamed_under_a_limit["grown"] < TIMES / 2 * LIMIT
 
 
+@pytest.mark.long
 def test_rows_of_one_large_file_are_mixed_over_the_whole_pass(streamed_under_a_limit):
     """In a random order, a row moves by a third of the pass on average."""
     assert streamed_under_a_limit["moved"] > 0.25

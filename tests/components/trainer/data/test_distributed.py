@@ -7,6 +7,8 @@ import socket
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 GLOBAL_BATCH = 7
 ROWS = 24
 

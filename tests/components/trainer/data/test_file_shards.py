@@ -114,6 +114,7 @@ def test_the_log_line_describes_the_share_that_is_read(shares):
     assert "of 23 rows; an epoch uses 11 of each of 2 pipelines" in line
 
 
+@pytest.mark.long
 def test_two_workers_train_on_files_of_their_own(
     make_spec, train_only, workload, tmp_path
 ):

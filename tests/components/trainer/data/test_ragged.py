@@ -106,7 +106,9 @@ def _listed(value):
     return value.to_list() if ragged else value.numpy().tolist()
 
 
-@pytest.mark.parametrize("limit", [dataset.CACHE_LIMIT, 4096])
+@pytest.mark.parametrize(
+    "limit", [dataset.CACHE_LIMIT, pytest.param(4096, marks=pytest.mark.long)]
+)
 def test_batches_hold_the_rows_that_transform_wrote(reviews, expected, limit):
     import tensorflow as tf
 
@@ -131,6 +133,7 @@ def test_batches_hold_the_rows_that_transform_wrote(reviews, expected, limit):
     assert order != expected["words"].to_list()
 
 
+@pytest.mark.long
 def test_a_model_learns_from_the_words(trained):
     _, facts = trained
     assert facts["history"]["loss"][-1] < 0.2
@@ -169,6 +172,7 @@ def test_several_replicas_train_as_one_device_on_batches_of_similar_length(
     assert losses[2] == pytest.approx(losses[1], abs=1e-5)
 
 
+@pytest.mark.long
 def test_the_served_model_answers_raw_rows_as_the_trained_one(trained, reviews):
     import numpy as np
     import tensorflow as tf

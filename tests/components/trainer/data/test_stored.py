@@ -71,7 +71,16 @@ def _order(batches):
     return [features["x"].numpy().ravel().tolist() for features, _ in batches]
 
 
-@pytest.mark.parametrize("first_step", [0, 1, 62, 63, 100])
+@pytest.mark.parametrize(
+    "first_step",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.long),
+        62,
+        pytest.param(63, marks=pytest.mark.long),
+        100,
+    ],
+)
 def test_batches_are_those_of_examples_in_memory(split, in_memory, first_step):
     feed = {"seed": 3, "epochs": 2, "first_step": first_step}
     found = _listed(split.shuffled(16, **feed))
@@ -88,14 +97,14 @@ def test_batches_are_those_of_examples_in_memory(split, in_memory, first_step):
 @pytest.mark.parametrize(
     ("replicas", "share"),
     [
-        (3, range(1, 3)),
+        pytest.param(3, range(1, 3), marks=pytest.mark.long),
         (4, range(4)),
-        (4, range(1, 3)),
+        pytest.param(4, range(1, 3), marks=pytest.mark.long),
         (2, range(1, 2)),
-        (1, range(1)),
+        pytest.param(1, range(1), marks=pytest.mark.long),
     ],
 )
-@pytest.mark.parametrize("first_step", [0, 7])
+@pytest.mark.parametrize("first_step", [pytest.param(0, marks=pytest.mark.long), 7])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_replicas_get_the_batches_of_examples_in_memory(
     split, in_memory, replicas, share, first_step, drop_last
@@ -138,7 +147,15 @@ def test_remote_pipelines_read_the_files_themselves(split, in_memory):
     assert sorted(sum(order(4096), [])) == list(range(ROWS))
 
 
-@pytest.mark.parametrize("chunks", [1, 7, 100, 334])
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        pytest.param(1, marks=pytest.mark.long),
+        7,
+        pytest.param(100, marks=pytest.mark.long),
+        pytest.param(334, marks=pytest.mark.long),
+    ],
+)
 def test_more_rows_than_are_permuted_in_memory_are_mixed_in_chunks(
     files, monkeypatch, chunks
 ):
@@ -213,6 +230,7 @@ def test_rows_that_fill_the_disk_are_streamed(files, in_memory, small_disk, tmp_
     assert seen != sorted(seen) == list(range(ROWS))
 
 
+@pytest.mark.long
 def test_split_that_is_larger_than_the_disk_trains(
     files, in_memory, bucket, small_disk
 ):
@@ -230,6 +248,7 @@ def test_split_that_is_larger_than_the_disk_trains(
     assert _listed(split.ordered(16)) == _listed(in_memory.ordered(16))
 
 
+@pytest.mark.long
 def test_all_workers_stream_if_the_disk_of_one_is_full(files):
     split = dataset.read(files, SPEC, "y", 4096, lambda full: not full)
     assert (split.rows, split.stored) == (ROWS, None) and split.records is not None

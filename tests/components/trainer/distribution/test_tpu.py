@@ -44,7 +44,14 @@ def closed_address():
 
 
 @pytest.mark.parametrize(
-    "place", ["silent_address", "full_address", "closed_address", "name", "local"]
+    "place",
+    [
+        pytest.param("silent_address", marks=pytest.mark.long),
+        "full_address",
+        "closed_address",
+        pytest.param("name", marks=pytest.mark.long),
+        "local",
+    ],
 )
 def test_a_missing_tpu_is_reported_in_one_line_in_time(place, request):
     if place == "name":
@@ -61,6 +68,7 @@ def test_a_missing_tpu_is_reported_in_one_line_in_time(place, request):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_tpu_that_answers_too_late_is_given_up(silent_address, monkeypatch):
     # The metadata server accepts the request and never answers.
     host = silent_address.removeprefix("grpc://")

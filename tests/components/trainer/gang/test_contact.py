@@ -23,6 +23,7 @@ def callbacks(context):
 """
 
 
+@pytest.mark.long
 def test_a_network_failure_after_the_last_restart_is_not_blamed_on_the_module(
     workload, make_spec
 ):

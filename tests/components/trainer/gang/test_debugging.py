@@ -56,6 +56,7 @@ def failed(workload, make_spec, train_only, tmp_path):
     return train
 
 
+@pytest.mark.long
 def test_an_assertion_in_one_worker_ends_the_gang_without_a_restart(failed):
     message, built = failed({"strategy": "multi_worker_mirrored", "workers": 2})
     assert message.startswith("worker-0: training fails: ")

@@ -16,6 +16,8 @@ import pytest
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 
+pytestmark = pytest.mark.long
+
 OPERATION = Operation(checkpoint_every="7 steps", stall_timeout=30.0)
 
 

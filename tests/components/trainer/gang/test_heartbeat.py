@@ -5,6 +5,8 @@ import json
 import os
 import time
 
+import pytest
+
 from strategos.components.trainer.gang import heartbeat
 
 
@@ -33,6 +35,7 @@ def test_outside_of_a_gang_reports_go_nowhere():
     heartbeat.current().alive()
 
 
+@pytest.mark.long
 def test_keep_alive_reports_for_as_long_as_the_process_computes():
     read, write = os.pipe()
     os.set_blocking(read, False)

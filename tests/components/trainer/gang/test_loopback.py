@@ -95,6 +95,7 @@ def other_host():
         subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
 def test_another_host_reaches_no_task_of_a_gang_on_one_machine(
     strategy, other_host, workload, make_spec, train_only, tmp_path

@@ -84,6 +84,7 @@ def test_a_killed_task_starts_all_again_at_their_addresses(site):
     assert [site.ended(worker)[0] for worker in workers] == [0, 0]
 
 
+@pytest.mark.long
 def test_a_host_that_is_killed_before_the_attempt_begins_starts_again(site):
     run = site.run(max_restarts=1)
     kill = """
@@ -98,6 +99,7 @@ if not (marks / "killed").exists():
     assert [site.ended(worker)[0] for worker in workers] == [0, 0]
 
 
+@pytest.mark.long
 def test_a_host_that_is_always_killed_early_uses_the_restarts_up(site):
     run = site.run(max_restarts=2)
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
@@ -111,6 +113,7 @@ def test_a_host_that_is_always_killed_early_uses_the_restarts_up(site):
     assert [site.ended(worker)[0] for worker in workers] == [1, 1]
 
 
+@pytest.mark.long
 def test_restarts_used_up_end_the_run_and_all_workers(site):
     run = site.run(max_restarts=1)
     workers = [site.worker(task, KILLED + WORK_ON) for task in ("chief", "worker")]
@@ -143,6 +146,7 @@ def test_a_paused_monitor_does_not_declare_others_lost(seconds, looks):
     assert not monitor.is_lost("2")
 
 
+@pytest.mark.long
 def test_workers_end_soon_after_a_killed_run(site):
     run = site.run()
     workers = [site.worker(task, WORK_ON) for task in ("chief", "worker")]
@@ -169,6 +173,7 @@ def test_an_interrupted_run_lets_the_tasks_save(site):
         assert code == 1 and "The run was interrupted" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["chief", "worker"])
 def test_a_killed_worker_is_noticed_and_may_join_again(site, task):
     run = site.run(max_restarts=1)
@@ -186,6 +191,7 @@ def test_a_killed_worker_is_noticed_and_may_join_again(site, task):
     assert not _is_alive(pid)
 
 
+@pytest.mark.long
 def test_a_worker_that_leaves_while_the_chief_exports_costs_nothing(site):
     run = site.run()
     chief = site.worker("chief", ANSWER, export=EXPORT)
@@ -225,6 +231,7 @@ def test_a_chief_that_is_done_ends_the_wait_for_others(site):
     assert code == 0 and json.loads(out.splitlines()[0]) == {"from": "chief-0"}
 
 
+@pytest.mark.long
 def test_a_worker_that_is_exporting_ends_with_a_killed_run(site):
     run = site.run()
     chief = site.worker("chief", ANSWER, export=EXPORT)
@@ -236,6 +243,7 @@ def test_a_worker_that_is_exporting_ends_with_a_killed_run(site):
     assert not _is_alive(pid)
 
 
+@pytest.mark.long
 def test_an_interrupted_run_ends_an_export(site):
     run = site.run()
     chief = site.worker("chief", ANSWER, export=EXPORT)
@@ -248,6 +256,7 @@ def test_an_interrupted_run_ends_an_export(site):
     assert not _is_alive(pid)
 
 
+@pytest.mark.long
 def test_servers_live_until_the_chief_has_saved(site, free_ports):
     (port,) = free_ports(1)
     run, cluster = site.run(), {**site.cluster, "ps": [f"127.0.0.1:{port}"]}
@@ -269,6 +278,7 @@ def test_servers_live_until_the_chief_has_saved(site, free_ports):
         assert code == 1 and "The run was interrupted" in out
 
 
+@pytest.mark.long
 def test_when_one_host_hangs_all_hosts_dump_their_stacks(site):
     run = site.run(max_restarts=1)
     hang = """

@@ -29,6 +29,7 @@ def test_a_run_that_no_worker_joins_fails_with_a_remedy(site):
     assert "strategos worker PIPELINE_YAML" in out
 
 
+@pytest.mark.long
 def test_a_worker_with_other_code_is_rejected_by_task_name(site):
     site.code("other", "x = 2")
     run = site.run()
@@ -40,6 +41,7 @@ def test_a_worker_with_other_code_is_rejected_by_task_name(site):
         )
 
 
+@pytest.mark.long
 def test_data_missing_on_a_host_are_named(site):
     run = site.run()
     lonely = site.folder / "elsewhere" / "late" / "Trainer"
@@ -78,6 +80,7 @@ def test_a_call_cannot_have_a_worker_write_outside_of_the_root(
         host_worker._spec({"spec": changed.to_json()}, trainer, "code")
 
 
+@pytest.mark.long
 def test_of_two_workers_with_one_task_the_first_fails(site):
     run = site.run()
     first = site.worker("worker")
@@ -89,6 +92,7 @@ def test_of_two_workers_with_one_task_the_first_fails(site):
     assert [site.ended(process)[0] for process in (run, second, chief)] == [0, 0, 0]
 
 
+@pytest.mark.long
 def test_different_clusters_are_rejected(site):
     run = site.run()
     other = {**site.cluster, "chief": ["127.0.0.1:1"]}

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ELASTIC = {"max_restarts": 2, "min_workers": 1}
 # Alone or after a restart the task ends, else it works on; it says who takes part.
 ALONE = """

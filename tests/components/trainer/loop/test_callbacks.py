@@ -148,6 +148,7 @@ def run(workload, make_spec, tmp_path_factory):
     return spec, facts, list(map(json.loads, lines)), log.getvalue()
 
 
+@pytest.mark.long
 def test_tensorboard_gets_scalars_histograms_and_a_profile(run):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"

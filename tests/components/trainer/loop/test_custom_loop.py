@@ -63,7 +63,13 @@ def on_one_device(train):
     return train("custom_loop", by=local.launch)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(x, marks=() if x == "one_device" else pytest.mark.long)
+        for x in STRATEGIES
+    ],
+)
 def test_the_example_gives_the_curve_of_fit_under_any_strategy(
     fitted, on_one_device, train, strategy
 ):
@@ -122,7 +128,7 @@ def run_fn(context):
 @pytest.mark.parametrize(
     ("strategy", "step"),
     [
-        ("one_device", 60),
+        pytest.param("one_device", 60, marks=pytest.mark.long),
         pytest.param("mirrored", 88, marks=pytest.mark.long),
         pytest.param("multi_worker", 90, marks=pytest.mark.long),
     ],

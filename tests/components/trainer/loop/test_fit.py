@@ -122,6 +122,7 @@ def automatic(train, measured):
     return functools.cache(lambda dropout: train(by=measured, dropout=dropout))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dropout", "steps"),
     [
@@ -143,6 +144,7 @@ def test_weights_and_history_do_not_depend_on_the_steps_of_an_execution(
     assert _weights(other) == _weights(spec)
 
 
+@pytest.mark.long
 def test_a_callback_that_looks_at_batches_sees_each_of_them(train):
     *_, told = train(watches=True)
     done = [*range(STEPS), 0]
@@ -151,11 +153,13 @@ def test_a_callback_that_looks_at_batches_sees_each_of_them(train):
         assert told[epoch * len(done) :][: len(done)] == [[each, 1] for each in done]
 
 
+@pytest.mark.long
 def test_steps_per_execution_of_the_models_own_are_kept(train):
     *_, told = train(own=5)
     assert [number for _, number in told] == [5, 5, 5]
 
 
+@pytest.mark.long
 def test_a_step_of_the_models_own_is_run_one_at_a_time(train):
     facts, _, told = train(own_step=True)
     assert [number for _, number in told] == [1, 1, 1]
@@ -194,8 +198,23 @@ def test_an_execution_grows_to_a_twentieth_of_a_second(executions):
     assert max(np.diff(executions(seconds=1e-6))) == 32
 
 
-@pytest.mark.parametrize("slow_epochs", [0, 1, 2])
-@pytest.mark.parametrize("first", [0, 1, 7, 9])
+@pytest.mark.parametrize(
+    "slow_epochs",
+    [
+        pytest.param(0, marks=pytest.mark.long),
+        1,
+        pytest.param(2, marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.parametrize(
+    "first",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.long),
+        7,
+        pytest.param(9, marks=pytest.mark.long),
+    ],
+)
 def test_each_evaluation_sees_all_rows_whatever_the_pace_of_the_epoch_before(
     slow_epochs, first
 ):

@@ -133,7 +133,7 @@ def plain(spec, package):
 @pytest.mark.parametrize(
     ("strategy", "version"),
     [
-        ("one_device", 2),
+        pytest.param("one_device", 2, marks=pytest.mark.long),
         pytest.param("one_device", 3, marks=pytest.mark.faults),
         pytest.param("mirrored", 2, marks=pytest.mark.faults),
         pytest.param("mirrored", 3, marks=pytest.mark.faults),

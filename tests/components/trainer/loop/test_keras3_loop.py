@@ -13,6 +13,8 @@ from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 
+pytestmark = pytest.mark.long
+
 ONE = {"strategy": "one_device"}
 TWO = {
     "mirrored": {"strategy": "mirrored", "devices": 2},
@@ -129,11 +131,7 @@ def _weights(spec):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "mirrored",
-        pytest.param(GANG, marks=pytest.mark.long),
-        pytest.param("central_storage", marks=pytest.mark.long),
-    ],
+    ["mirrored", GANG, "central_storage"],
 )
 def test_two_replicas_killed_and_resumed_train_as_one_device_undisturbed(
     killed, one_device, name
@@ -150,7 +148,6 @@ def test_two_replicas_killed_and_resumed_train_as_one_device_undisturbed(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "parts"),
     [("mirrored", 4), (GANG, 3)],
@@ -168,7 +165,6 @@ def test_batches_computed_in_parts_train_as_whole_ones_on_one_device(run, name, 
         np.testing.assert_allclose(value, theirs[variable], atol=5e-6)
 
 
-@pytest.mark.long
 def test_a_worker_with_servers_resumes_and_trains_as_one_device(
     run, one_device, tmp_path
 ):
@@ -184,7 +180,6 @@ def test_a_worker_with_servers_resumes_and_trains_as_one_device(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
-@pytest.mark.long
 def test_the_export_answers_and_measures_as_the_training(killed):
     facts, spec = killed(GANG)
     for metric, value in facts["evaluation"].items():

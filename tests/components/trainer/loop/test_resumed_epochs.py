@@ -10,6 +10,8 @@ from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 
+pytestmark = pytest.mark.long
+
 ONE_DEVICE = {"strategy": "one_device"}
 TWO_REPLICAS = {"strategy": "mirrored", "devices": 2}
 
@@ -125,7 +127,6 @@ def callbacks(context):
 """
 
 
-@pytest.mark.long
 def test_keras3_evaluates_and_keeps_the_mean_of_all_replicas_moving_averages(
     run, workload, tmp_path
 ):

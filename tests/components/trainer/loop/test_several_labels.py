@@ -14,6 +14,8 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.model import workload as inputs
 from strategos.components.user_code import modules
 
+pytestmark = pytest.mark.long
+
 EPOCHS, SIZE = 2, 111
 PACKAGES = {2: tf_keras, 3: keras}
 LABEL = '["late", "night"]'
@@ -120,7 +122,6 @@ def test_several_columns_train_as_plain_keras(make, train_only, strategy, versio
         assert min(abs(each - value).max() for each in alike) < 1e-5
 
 
-@pytest.mark.long
 def test_weights_of_the_columns_in_another_order_are_rejected(make, train_only):
     first = make({"strategy": "one_device"}, 2)
     train_only(first, EXPORT="1")  # which names the label beside the weights

@@ -138,13 +138,8 @@ def _weights(spec):
     }
 
 
-BY_STRATEGY = [
-    GANG,
-    *(pytest.param(x, marks=pytest.mark.long) for x in TWO if x != GANG),
-]
-
-
-@pytest.mark.parametrize("name", BY_STRATEGY)
+@pytest.mark.long
+@pytest.mark.parametrize("name", [GANG, *(x for x in TWO if x != GANG)])
 def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
     terminated, one_device, name
 ):
@@ -161,7 +156,8 @@ def test_two_replicas_terminated_and_resumed_train_as_one_device_undisturbed(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", BY_STRATEGY)
+@pytest.mark.long
+@pytest.mark.parametrize("name", [GANG, *(x for x in TWO if x != GANG)])
 def test_callbacks_see_the_metrics_of_one_device_at_each_batch(
     terminated, one_device, name
 ):
@@ -170,12 +166,14 @@ def test_callbacks_see_the_metrics_of_one_device_at_each_batch(
     assert loss == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.long
 def test_the_final_evaluation_is_exact(terminated, one_device):
     facts, _ = terminated(GANG)
     for metric, value in one_device[0]["evaluation"].items():
         assert facts["evaluation"][metric] == pytest.approx(value, abs=1e-5)
 
 
+@pytest.mark.long
 def test_checkpoints_stay_until_the_model_is_in_ml_metadata(terminated):
     _, spec = terminated(GANG)
     assert Path(spec.checkpoint_dir, "finished.json").is_file()
@@ -183,7 +181,8 @@ def test_checkpoints_stay_until_the_model_is_in_ml_metadata(terminated):
     assert Path(spec.model_dir, "Format-Serving", "saved_model.pb").is_file()
 
 
-@pytest.mark.parametrize("name", BY_STRATEGY)
+@pytest.mark.long
+@pytest.mark.parametrize("name", [GANG, *(x for x in TWO if x != GANG)])
 def test_the_csv_history_goes_on_after_a_resume(terminated, name):
     facts, spec = terminated(name)
     lines = Path(spec.log_dir, "history.csv").read_text().splitlines()
@@ -203,6 +202,7 @@ def test_one_device_resumes_to_the_last_digit(run, one_device, tmp_path):
         np.testing.assert_array_equal(value, theirs[variable])
 
 
+@pytest.mark.long
 def test_weights_are_averaged_once_in_the_end_also_after_a_resume(run, tmp_path):
     how = {"distribution": {"strategy": "one_device"}, "epochs": 2}
     how["settings"] = {"callbacks": {"csv": True}}
@@ -244,6 +244,7 @@ def callbacks(context):
 """
 
 
+@pytest.mark.long
 def test_a_model_whose_last_batch_must_be_left_out_knows_it(run, workload, capfd):
     workload.write_module("normalized", NORMALIZED)
     monitored = {"early_stopping": {"monitor": "val_auc", "patience": 9}}
@@ -323,6 +324,7 @@ def test_reduced_precision_scales_its_loss_and_serves_float32(run, one_device):
     assert answer["predictions"].dtype == tf.float32
 
 
+@pytest.mark.long
 def test_several_steps_per_execution_give_the_same_curve(run, one_device):
     facts, _ = run(
         {"strategy": "one_device"},
@@ -335,7 +337,7 @@ def test_several_steps_per_execution_give_the_same_curve(run, one_device):
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("mirrored", 3),
+        pytest.param("mirrored", 3, marks=pytest.mark.long),
         pytest.param("one_device", 8, marks=pytest.mark.matrix),
         pytest.param(GANG, 4, marks=pytest.mark.matrix),
     ],
@@ -356,6 +358,7 @@ def test_batches_computed_in_parts_give_the_curve_of_whole_ones(
         np.testing.assert_allclose(value, theirs[variable], atol=1e-5)
 
 
+@pytest.mark.long
 def test_evaluations_on_the_way_survive_a_resume_and_choose_the_best(run, tmp_path):
     best = {"best_checkpoint": {"monitor": "val_loss"}, "csv": True}
     how = {"distribution": {"strategy": "one_device"}, "epochs": 2}
@@ -420,6 +423,7 @@ def test_the_facts_lie_beside_the_model(one_device):
     assert json.loads(Path(spec.model_dir, "trainer.json").read_text()) == facts
 
 
+@pytest.mark.long
 def test_the_best_epochs_weights_are_exported_not_averages(run, tmp_path):
     sink = tmp_path / "events.jsonl"
     events.open_sink(str(sink), node="Trainer")

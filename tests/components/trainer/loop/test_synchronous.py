@@ -268,6 +268,7 @@ def test_the_pushed_model_answers_plain_rows(trained):
     assert late["predictions"] > 0.5 > early["predictions"]
 
 
+@pytest.mark.long
 def test_users_layers_and_train_step_keep_autograph_and_callbacks_are_called(
     workload, make_spec, warm_tensorflow, monkeypatch, capfd
 ):
@@ -302,6 +303,7 @@ print(json.dumps([name for name in tops if name in sys.modules]))
     assert script(code).answer() == []
 
 
+@pytest.mark.long
 def test_a_killed_parent_leaves_no_worker_and_no_model(make_spec, tmp_path):
     spec = make_spec(module="one_unit", epochs=100_000)
     sink = tmp_path / "events"

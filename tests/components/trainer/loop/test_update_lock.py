@@ -229,6 +229,7 @@ def test_adam_of_two_workers_leaves_no_row_of_an_embedding_far_from_one_device(
     assert found == pytest.approx(expected, rel=0.5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "gang",
     [TWO_WORKERS, pytest.param(FOUR_WORKERS, marks=pytest.mark.faults)],

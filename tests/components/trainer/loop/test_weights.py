@@ -15,6 +15,8 @@ from strategos.components.trainer.model import workload as inputs
 from strategos.components.trainer.spec import Settings
 from strategos.components.user_code import modules
 
+pytestmark = pytest.mark.long
+
 EPOCHS, SIZE = 2, 111  # 1,000 rows: of the last batch, one of two replicas gets no row
 PACKAGES = {2: tf_keras, 3: keras}
 

@@ -127,29 +127,36 @@ def test_settings_that_keras_silently_ignores_are_rejected_by_name(
     ("setting", "warning"),
     [
         ({"outputs": HEADS, "compiled": "BCE"}, "`far` and `late` are all compared"),
-        (
+        pytest.param(
             {
                 "outputs": HEADS,
                 "compiled": '{"late": BCE}, metrics={"far": ["AUC"]}',
             },
             "the outputs `late` and `far` are all compared with the one label `late`",
+            marks=pytest.mark.long,
         ),
-        ({"outputs": HEADS, "compiled": '{"late": BCE}'}, None),
-        (
+        pytest.param(
+            {"outputs": HEADS, "compiled": '{"late": BCE}'},
+            None,
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             {
                 "outputs": '{"late": late}',
                 "compiled": '{"late": BCE}',
                 "change": "model.optimizer.learning_rate = 0.0",
             },
             None,
+            marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             {
                 "compiled": "BCE, metrics=['AUC'], loss_weights=[2.0]",
                 "change": "layer('drop').rate = 0.1",
                 "epoch": 0,
             },
             None,
+            marks=pytest.mark.long,
         ),
         (
             {

@@ -96,7 +96,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("mixed", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("make", OWN.values(), ids=OWN)
 def test_a_warm_up_keeps_the_optimizer_that_was_given(make, mixed):
     def trained(settings):

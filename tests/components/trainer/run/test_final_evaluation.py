@@ -8,6 +8,8 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 
+pytestmark = pytest.mark.long
+
 MODEL = """
 import tensorflow as tf
 

@@ -11,6 +11,8 @@ from strategos.components.trainer import finished
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 
+pytestmark = pytest.mark.long
+
 # The first call after a training is that of its export, or of a late rehearsal, which
 # has little priority.
 MODULE = """

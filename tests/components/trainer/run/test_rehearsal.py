@@ -41,7 +41,10 @@ def rehearsed(environment):
     environment.setenv("REHEARSED", "1")
 
 
-@pytest.mark.parametrize("strategy", ["one_device", "multi_worker_mirrored"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["one_device", pytest.param("multi_worker_mirrored", marks=pytest.mark.long)],
+)
 def test_a_model_that_cannot_be_exported_is_refused_in_the_first_steps(
     workload, make_spec, strategy
 ):
@@ -67,6 +70,7 @@ def build_model(context):
 """
 
 
+@pytest.mark.long
 def test_a_model_that_fails_is_reported_by_the_training_which_knows_more(
     workload, make_spec
 ):
@@ -75,6 +79,7 @@ def test_a_model_that_fails_is_reported_by_the_training_which_knows_more(
         launch(make_spec(module="failing"), Operation())
 
 
+@pytest.mark.long
 def test_a_weight_made_from_the_label_is_refused_where_the_model_needs_it(
     new_workload, transform, make_spec
 ):

@@ -171,6 +171,7 @@ def run_fn(fn_args):
 """
 
 
+@pytest.mark.long
 def test_each_task_finds_its_place_and_only_the_chiefs_model_counts(
     train, penguins, capfd, tmp_path
 ):

@@ -85,7 +85,11 @@ def _is_published(spec):
 
 @pytest.mark.parametrize(
     ("package", "body"),
-    [("tf_keras", DRAWN), ("tf_keras", ADAPTED), ("keras", ADAPTED)],
+    [
+        ("tf_keras", DRAWN),
+        pytest.param("tf_keras", ADAPTED, marks=pytest.mark.long),
+        pytest.param("keras", ADAPTED, marks=pytest.mark.long),
+    ],
     ids=["drawn", "adapted", "adapted-keras"],
 )
 def test_constants_that_differ_from_build_to_build_are_not_published(
@@ -98,6 +102,7 @@ def test_constants_that_differ_from_build_to_build_are_not_published(
     assert not _is_published(spec)
 
 
+@pytest.mark.long
 def test_a_saved_model_that_answers_otherwise_is_not_published(spec_of_model, train):
     spec = spec_of_model("eager", EAGER)
     with pytest.raises(UserError, match="the SavedModel does not answer as the train"):
@@ -172,7 +177,13 @@ GOOD = {
 REHEARSED = ("keras", "subclassed_and_counting")
 
 
-@pytest.mark.parametrize("case", GOOD)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(x, marks=() if x == "several_outputs" else pytest.mark.long)
+        for x in GOOD
+    ],
+)
 def test_correct_models_are_published(spec_of_model, train, case, monkeypatch):
     monkeypatch.setenv("REHEARSED", "1")
     spec = spec_of_model(f"good_{case}", **GOOD[case])
@@ -188,6 +199,7 @@ _NEIGHBOURS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [*_NEIGHBOURS, "batch_normalization"])
 def test_an_answer_that_depends_on_other_rows_of_the_batch_is_warned_about(
     spec_of_model, train, case, tmp_path
@@ -222,6 +234,7 @@ def test_outputs_as_long_as_the_longest_sequence_of_a_batch_are_not_compared(
     assert "`score` differs in 8 of 8 rows" in event["message"]
 
 
+@pytest.mark.long
 def test_the_epoch_that_the_weights_are_from_is_recorded(spec_of_model, train):
     callbacks = {"best_checkpoint": {"monitor": "val_loss", "mode": "max"}}
     spec = spec_of_model("restored", epochs=4, settings=Settings(callbacks=callbacks))
@@ -235,6 +248,7 @@ def test_the_epoch_that_the_weights_are_from_is_recorded(spec_of_model, train):
     assert stored["weights_epoch"] == epoch
 
 
+@pytest.mark.long
 def test_averaged_weights_are_of_no_epoch(spec_of_model, train):
     code = FUNCTIONAL.replace("Adam(0.01)", "Adam(0.01, use_ema=True)")
     spec = spec_of_model("averaged", code=code)

@@ -86,6 +86,7 @@ def test_tfjob_goes_on_to_the_pod_that_joins_it(api, attempts, jobs, monkeypatch
     following.adopt(job)  # 404: it has ended meanwhile
 
 
+@pytest.mark.long
 def test_job_ends_without_a_launcher(attempts, tmp_path):
     mine = attempts(strategy="auto")
     code = (

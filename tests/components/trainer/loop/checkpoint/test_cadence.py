@@ -84,6 +84,7 @@ def callbacks(context):
 """
 
 
+@pytest.mark.long
 def test_a_training_that_is_killed_before_its_interval_is_over_saves_sooner(
     workload, make_spec, train_only, tmp_path, capfd
 ):

@@ -340,6 +340,7 @@ class _Stop(tf.keras.callbacks.Callback):
             raise InterruptedError
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("package", ["tf.keras", "keras"])
 def test_metrics_built_in_the_first_step_count_the_whole_epoch(tmp_path, package):
     if package == "keras":

@@ -352,6 +352,7 @@ def callbacks(context):
 """
 
 
+@pytest.mark.long
 def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(
     workload, make_spec, train_only, tmp_path
 ):

@@ -81,7 +81,12 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(
+    params=[
+        pytest.param(x, marks=() if x in ("layers", "subclassed") else pytest.mark.long)
+        for x in MODELS
+    ]
+)
 def make(request):
     """Makes a compiled Keras 3 model, after as many steps as asked for."""
 
@@ -236,6 +241,7 @@ class Changed(tf.keras.layers.Layer):
         return x
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [

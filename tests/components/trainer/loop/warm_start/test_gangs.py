@@ -26,7 +26,6 @@ STRATEGIES = {
         },
     },
 }
-FURTHER = ("mirrored", "central_storage")
 
 MODEL = """
 import tensorflow as tf
@@ -80,8 +79,8 @@ def _entries(graph):
 @pytest.mark.parametrize(
     "strategy",
     [
-        pytest.param(each, marks=pytest.mark.long if each in FURTHER else ())
-        for each in STRATEGIES
+        pytest.param(x, marks=() if x == "one_device" else pytest.mark.long)
+        for x in STRATEGIES
     ],
 )
 def test_rows_move_with_their_entries(first, grown, make_spec, train_only, strategy):

@@ -181,6 +181,7 @@ def callbacks(context):
 """
 
 
+@pytest.mark.long
 def test_a_model_that_the_export_builds_otherwise_is_not_published(spec_of_model):
     spec = spec_of_model("by_time", "TRAINED.exists()", TOLD)
     with pytest.raises(UserError, match=r"for the export .*\(temp, distance\) here"):
@@ -188,6 +189,7 @@ def test_a_model_that_the_export_builds_otherwise_is_not_published(spec_of_model
     assert not list(Path(spec.model_dir).glob("Format-*"))
 
 
+@pytest.mark.long
 def test_a_warm_start_from_a_model_with_other_connections_is_rejected(
     spec_of_model, train_only
 ):

@@ -76,6 +76,7 @@ def test_one_of_several_outputs_must_be_named(made):
         check(made(1, 3), "binary")
 
 
+@pytest.mark.long
 def test_no_step_is_taken_first(workload, make_spec):
     Path(workload.folder, "both.py").write_text(MODULE)
     spec = make_spec(module="both", distribution={"strategy": "one_device"})

@@ -36,7 +36,13 @@ def _trained(package, settings=None, arguments=None):
 
 
 @PACKAGES
-@pytest.mark.parametrize(("settings", "arguments"), AS_ARGUMENTS)
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        AS_ARGUMENTS[-1],
+        *(pytest.param(*x, marks=pytest.mark.long) for x in AS_ARGUMENTS[:-1]),
+    ],
+)
 def test_settings_train_as_the_arguments_of_the_optimizer(package, settings, arguments):
     found = _trained(package, settings)
     expected = _trained(package, arguments=arguments)

@@ -158,14 +158,8 @@ os._exit(0)
 """
 
 NAMES = [
-    "uneven, global_clipnorm",
-    *(
-        pytest.param(name, marks=pytest.mark.long)
-        for name in (
-            *("several steps, evaluated on the way", "float16, clipvalue"),
-            *("averages", "two outputs"),
-        )
-    ),
+    *("uneven, global_clipnorm", "several steps, evaluated on the way"),
+    *("float16, clipvalue", "averages", "two outputs"),
 ]
 
 
@@ -174,6 +168,7 @@ def curves(script, chosen):
     return script(CURVES, json.dumps(chosen("name"))).answer()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_two_replicas_train_as_one_device_with_text_and_clipped_sums(curves, name):
     alone, shared, _, difference = curves[name]
@@ -182,6 +177,7 @@ def test_two_replicas_train_as_one_device_with_text_and_clipped_sums(curves, nam
         assert shared[metric] == pytest.approx(values, abs=1e-6), metric
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_an_odd_evaluation_batch_is_measured_as_on_one_device(curves, name):
     _, shared, evaluated, _ = curves[name]

@@ -140,8 +140,8 @@ def found(script, answers, chosen):
     return answers([script(CHILD, str(replicas), words) for replicas in (1, 2)])
 
 
-CASES = ["divided by a number, uneven", "a sum in a Loss", "a partial mean"]
-FURTHER = [
+CASES = [
+    *("divided by a number, uneven", "a sum in a Loss", "a partial mean"),
     "divided by a number",
     "a sum",
     "one Loss again",
@@ -155,9 +155,8 @@ FURTHER = [
 ]
 
 
-@pytest.mark.parametrize(
-    "case", [*CASES, *(pytest.param(x, marks=pytest.mark.long) for x in FURTHER)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
 def test_a_loss_of_the_users_own_trains_as_on_one_device(found, case):
     (wanted, weights), (history, theirs) = (by_case[case] for by_case in found)
     for name in wanted:
