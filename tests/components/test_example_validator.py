@@ -51,7 +51,14 @@ def schema_of(found, seed):
 
 
 @pytest.mark.parametrize("compared", [(), ("previous_statistics",), "all"])
-@pytest.mark.parametrize("environment", [None, "training", "serving"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param(None, marks=pytest.mark.long),
+        "training",
+        pytest.param("serving", marks=pytest.mark.long),
+    ],
+)
 def test_anomalies_equal_those_of_all_columns_at_once(
     environment, compared, monkeypatch
 ):

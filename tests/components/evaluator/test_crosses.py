@@ -87,7 +87,7 @@ def expected(rows, entry):
     return found
 
 
-@settings(derandomize=True, deadline=None, max_examples=40, phases=[Phase.generate])
+@settings(derandomize=True, deadline=None, max_examples=20, phases=[Phase.generate])
 @given(rows=st.lists(ROW, min_size=1, max_size=40), cuts=st.lists(st.integers(0, 40)))
 def test_slices_have_the_rows_that_pandas_finds_however_rows_are_cut(rows, cuts):
     found = summed(rows, cuts).metrics("candidate")
@@ -121,6 +121,7 @@ def test_bins_are_those_of_pandas_and_stand_in_their_order():
     assert [piece.examples for piece in pieces] == [*theirs][:3]
 
 
+@pytest.mark.long
 def test_crosses_equal_those_of_tfma(workload, tmp_path, evaluate, stock, by_slice):
     section = {
         "task": "binary",

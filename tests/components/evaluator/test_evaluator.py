@@ -38,7 +38,9 @@ def assert_same_failure(ours, theirs):
     )
 
 
-@pytest.mark.parametrize("task", ["multi_class", "regression"])
+@pytest.mark.parametrize(
+    "task", ["multi_class", pytest.param("regression", marks=pytest.mark.long)]
+)
 def test_every_metric_of_every_slice_equals_tfma(
     workload, tmp_path, task, evaluate, stock, by_slice
 ):
@@ -50,6 +52,7 @@ def test_every_metric_of_every_slice_equals_tfma(
     assert_same(by_slice(ours), by_slice(tfma.load_eval_result(f"{tmp_path}/stock")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", ["sigmoid", "some are 0"])
 def test_loss_of_probabilities_that_do_not_add_up_to_one_equals_tfma(
     workload, tmp_path, activation, linear, evaluate, stock, by_slice
@@ -69,6 +72,7 @@ def test_loss_of_probabilities_that_do_not_add_up_to_one_equals_tfma(
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
+@pytest.mark.long
 def test_both_models_their_differences_and_the_verdict_equal_tfma(
     workload, tmp_path, artifact, evaluate, stock, by_slice
 ):
@@ -266,6 +270,7 @@ def test_sliced_feature_without_a_value_has_no_slices(
     assert [list(spec.feature_keys) for spec in missing] == [["carrier"]]
 
 
+@pytest.mark.long
 def test_slices_are_gathered_over_batches(workload, tmp_path, monkeypatch, evaluate):
     whole, _, _ = evaluate(workload, tmp_path / "a", slices=["carrier", "month"])
     monkeypatch.setattr(scoring, "BATCH", 7)

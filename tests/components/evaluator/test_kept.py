@@ -189,7 +189,9 @@ def contents(*artifacts):
     return found
 
 
-@pytest.mark.parametrize("compared", [True, False])
+@pytest.mark.parametrize(
+    "compared", [pytest.param(True, marks=pytest.mark.long), False]
+)
 def test_judging_kept_sums_leaves_what_a_fresh_evaluation_leaves(
     workload, tmp_path, artifact, evaluate, monkeypatch, compared
 ):

@@ -146,6 +146,7 @@ def test_of_equally_likely_classes_the_first_is_likelier():
     assert several.tolist() == [[2, 0, 1]] * 2
 
 
+@pytest.mark.long
 def test_thresholds_are_those_of_tfma(workload, tmp_path, evaluate, stock, by_slice):
     names = ["accuracy@0.3", "precision@0.3", "recall@0.3"]
     section = {"task": "binary", "metrics": names, "slices": ["month"]}

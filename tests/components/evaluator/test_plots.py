@@ -16,7 +16,7 @@ from strategos.components.evaluation.plots import FILE, counts, points
 from strategos.components.evaluation.plots.counts import Counts
 
 SEEDS = st.integers(0, 2**32 - 1)
-derandomized = settings(derandomize=True, deadline=None, max_examples=40)
+derandomized = settings(derandomize=True, deadline=None, max_examples=20)
 
 
 def drawn(seed, width=1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from hypothesis import given, settings
@@ -13,6 +14,8 @@ from tfx.components.evaluator import constants
 from strategos.components.evaluation import blessing
 from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluator.tfma import eval_config, messages, result_files
+
+pytestmark = pytest.mark.long
 
 VALUES = st.floats() | st.sampled_from([0.0, -0.0, math.nan])
 METRICS = st.builds(lambda x, y: {"auc": x, "accuracy": y}, VALUES, VALUES)

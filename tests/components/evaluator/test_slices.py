@@ -58,6 +58,7 @@ def by_name(slices):
     return found
 
 
+@pytest.mark.long
 def test_slices_by_odd_values_equal_those_of_tfma(
     workload, tmp_path, odd_rows, small_batches, evaluate, stock, by_slice
 ):
@@ -76,6 +77,7 @@ def test_slices_by_odd_values_equal_those_of_tfma(
         assert ours[name] == pytest.approx(expected, abs=2e-6), name
 
 
+@pytest.mark.long
 def test_result_does_not_depend_on_the_number_of_threads(
     workload, tmp_path, table, eval_split, monkeypatch, evaluate
 ):

@@ -18,7 +18,7 @@ from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.sums import Sums
 
 ONE_LABEL = ("binary", "multi_class", "regression")
-derandomized = settings(derandomize=True, deadline=None, max_examples=60)
+derandomized = settings(derandomize=True, deadline=None, max_examples=30)
 SLICES = 4
 NUMBERS = st.one_of(
     st.integers(-5, 5).map(float),

@@ -71,6 +71,7 @@ def test_one_answer_is_no_fault_for_one_label_or_few_rows(
     assert verdict["blessed"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ONE_LABEL)
 def test_trivial_metrics_are_those_of_tfma_for_the_trivial_model(
     workload, tmp_path, linear, evaluate, stock, by_slice, task

@@ -138,6 +138,7 @@ def rows():
     return found
 
 
+@pytest.mark.long
 def test_weighted_models_slices_and_the_verdict_equal_tfma(
     workload, tmp_path, artifact, evaluate, eval_split, stock, by_slice, rows
 ):

@@ -47,6 +47,7 @@ def text(seed: int) -> bytes:
     return draw.choice([b"", b"\xef\xbb\xbf"]) + written.encode()
 
 
+@pytest.mark.long
 def test_csv_in_parts_of_any_size_has_the_same_rows(tmp_path):
     several = 0
     for seed in range(120):
@@ -110,7 +111,9 @@ def texts(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize(
+    "declared", [pytest.param(False, marks=pytest.mark.long), True]
+)
 def test_examples_are_the_same_for_any_cut(texts, run, monkeypatch, declared):
     schema = ""
     if declared:

@@ -32,7 +32,9 @@ PATTERNS = (
 )
 
 
-@pytest.fixture(scope="module", params=["s3", "gs"])
+@pytest.fixture(
+    scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.long)]
+)
 def object_store(request):
     return request.param
 

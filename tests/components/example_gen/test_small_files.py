@@ -133,7 +133,14 @@ def table(seed: int) -> str:
     return "n,t,f\n" + "".join(rows)
 
 
-@pytest.mark.parametrize("by", ["ratio", "hash", "span"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        "ratio",
+        pytest.param("hash", marks=pytest.mark.long),
+        pytest.param("span", marks=pytest.mark.long),
+    ],
+)
 def test_examples_are_those_of_files_that_are_read_alone(tmp_path, run, by):
     for span in (1, 2, 3):
         (tmp_path / f"{span}").mkdir()

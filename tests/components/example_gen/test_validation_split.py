@@ -77,7 +77,9 @@ def read(examples, split):
     return {str(x.relative_to(folder)): x.read_bytes() for x in files}
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "suffix", ["csv", pytest.param("parquet", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("by", ["hash", "ratio", "span"])
 def test_files_of_eval_are_the_same_with_and_without_validation(
     tmp_path, run, suffix, by

@@ -89,6 +89,7 @@ def test_folders_are_parts_of_names(cloud_storage):
     assert below(None)[0] == ["a", "x//g", "x/y/b"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reason", ["bucket", "rejected", "server", "credentials"])
 def test_root_that_cannot_be_written_is_one_message_in_some_seconds(
     cloud_storage, monkeypatch, tmp_path, reason

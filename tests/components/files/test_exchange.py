@@ -39,6 +39,7 @@ def test_workers_that_see_a_folder_read_it_in_its_place(tmp_path):
         assert exchange.local(place) == str(tmp_path)
 
 
+@pytest.mark.long
 def test_large_counts_of_workers_are_added_up_here(bucket, tmp_path):
     url = f"{bucket}/store/p/.engine/counts"
     with pytest.MonkeyPatch.context() as patch:

@@ -43,6 +43,7 @@ def test_s3_that_does_not_answer_is_not_waited_for(monkeypatch):
             object_stores.check_writable("s3://silent/b", 0.2)
 
 
+@pytest.mark.long
 def test_bucket_that_cannot_be_written_is_named_with_what_credentials_it_needs():
     with pytest.raises(BadInputError) as error:
         object_stores.check_writable("gs://strategos-has-no-such-bucket/a")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pyarrow.parquet as pq
+import pytest
 
 from strategos.components.files import storage
+
+pytestmark = pytest.mark.long
 
 
 def test_files_of_a_bucket_are_predicted_to_it(predict, bucket, tmp_path, capsys):

@@ -524,6 +524,7 @@ def serve(project, tmp_path):
         process.communicate()
 
 
+@pytest.mark.long
 def test_the_command_follows_the_push_folder_until_ctrl_c(serve, project, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(project, folder)

@@ -14,6 +14,8 @@ from strategos.components.files import storage
 from strategos.components.records import read, tfrecords
 from strategos.components.trainer.data.records import Records
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def object_store(request):

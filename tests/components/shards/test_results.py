@@ -118,6 +118,7 @@ def test_transformed_rows_are_the_same_for_any_number_of_threads(written, tmp_pa
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.long
 def test_components_write_the_same_with_helpers(warm_tfx, table, written, tmp_path):
     program = Path(__file__).with_name("with_helpers.py").read_text()
     ran = warm_tfx.script(program, str(table), str(tmp_path / "out"))

@@ -200,6 +200,7 @@ def test_results_are_those_of_tft_on_beam_for_any_cut_and_workers(
         ]
 
 
+@pytest.mark.long
 def test_vocabularies_on_disk_are_those_of_tft(shards, rows, tmp_path, monkeypatch):
     """The counts of each shard, and of each merge, are spilled."""
 
@@ -287,6 +288,7 @@ class Largest(beam.PTransform):
         return largest | beam.CombineGlobally(max)
 
 
+@pytest.mark.long
 def test_a_transform_of_the_users_goes_to_beam_and_is_told(
     shards, rows, tmp_path, monkeypatch
 ):

@@ -20,6 +20,7 @@ from strategos.components.transform.analyzers import accumulators, counts, spill
 WORDS = [b"a", b"b", b"\xc3\xa9t\xc3\xa9", b"c d", b"", b"line\nend", b"zz"]
 
 
+@pytest.mark.long
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 9)))),

@@ -13,6 +13,8 @@ from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
 
 from strategos.components.transformed.graph import ids_of
 
+pytestmark = pytest.mark.long
+
 SPEC = {
     "shop": tf.io.VarLenFeature(tf.string),
     "item": tf.io.FixedLenFeature([], tf.string),
@@ -141,7 +143,6 @@ def test_a_feature_of_several_or_no_vocabularies_has_no_entries(ids, name):
     assert ids[name].looks_up == (name in ("crossed", "many_hot"))
 
 
-@pytest.mark.long
 def test_digests_differ_where_and_only_where_values_mean_something_else(output, ids):
     assert {n: x.digest for n, x in ids_of(output).items()} == {
         n: x.digest for n, x in ids.items()

@@ -12,6 +12,8 @@ import pytest
 
 from strategos.components.user_code import modules
 
+pytestmark = pytest.mark.long
+
 ROWS = 48
 
 

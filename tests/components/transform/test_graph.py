@@ -93,6 +93,7 @@ def _raw(rows, seed):
     return tf.io.parse_example(examples, SPEC)
 
 
+@pytest.mark.long
 @settings(max_examples=10, deadline=None)
 @given(st.sets(st.sampled_from(OUTPUTS), min_size=1), st.integers(1, 5), st.booleans())
 def test_some_features_are_what_the_whole_graph_of_tft_gives(

@@ -177,7 +177,9 @@ def test_deleted_archive_is_one_message(
     assert "Compile or submit the pipeline again" in str(raised.value)
 
 
-@pytest.mark.parametrize("reason", ["bucket", "endpoint"])
+@pytest.mark.parametrize(
+    "reason", ["bucket", pytest.param("endpoint", marks=pytest.mark.long)]
+)
 def test_store_that_does_not_answer_is_one_message(
     folder, store, object_store, request, monkeypatch, tmp_path, reason
 ):

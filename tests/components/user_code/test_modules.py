@@ -29,6 +29,7 @@ def test_two_workloads_with_a_module_of_one_name_each_get_their_own(workload):
     assert user_modules.load(one, "model").NAME == "1"
 
 
+@pytest.mark.long
 def test_threads_that_import_a_module_at_the_same_time_get_the_same(workload):
     source = "import time\ntime.sleep(0.002)\nNAME = __file__"
     with ThreadPoolExecutor(8) as threads:

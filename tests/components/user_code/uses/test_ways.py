@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from strategos.pipeline.root import uses as records
 
+pytestmark = pytest.mark.long
+
 _NUMBERS = itertools.count()
 
 # Ways to name the file `deep/er/NAME`, whose name is in `NAME`.
