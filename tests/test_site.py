@@ -51,6 +51,7 @@ class _Loaded(html.parser.HTMLParser):
         self.addresses += [value for name, value in attrs if (tag, name) in _LOADS]
 
 
+@pytest.mark.long
 def test_the_site_has_each_page_and_loads_nothing_from_the_network(site):
     for page in PAGES:
         path = site / page.relative_to(ROOT).with_suffix(".html")

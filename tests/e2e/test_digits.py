@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 LATEST = ("--set", "trainer.warm_start=latest")
 
 
@@ -28,7 +30,6 @@ def test_training_starts_from_the_newest_pushed_model_where_there_is_one(digits)
     assert set(digits.states().values()) == {"cached"}
 
 
-@pytest.mark.long
 def test_mlp_with_one_hot_labels_through_beam(digits):
     digits.run(
         *("--runner", "beam", "--set", "trainer.hyperparameters.network=mlp"),

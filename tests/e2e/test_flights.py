@@ -10,6 +10,8 @@ import subprocess
 import pytest
 import yaml
 
+pytestmark = pytest.mark.long
+
 DATA_NODES = ("ExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator")
 MODEL_NODES = ("Trainer", "Evaluator", "InfraValidator", "Pusher")
 
@@ -147,7 +149,6 @@ def test_changed_model_code_re_runs_what_depends_on_it_and_compiles_nothing(flig
     assert sorted(compiled.iterdir()) == before
 
 
-@pytest.mark.long
 def test_compiled_pipeline_pushes_the_same_model(flights, kfp_launcher, tmp_path):
     flights.run()
     checkout, mounted = flights.folder.parents[1], tmp_path / "mounted"

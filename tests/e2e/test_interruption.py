@@ -25,17 +25,20 @@ def killed(small):
     return small, refused
 
 
+@pytest.mark.long
 @pytest.mark.cold
 def test_second_run_is_refused_while_one_is_on(killed):
     _, refused = killed
     assert "has been running since" in refused.stderr
 
 
+@pytest.mark.long
 def test_killed_run_shows_as_interrupted(killed):
     workspace, _ = killed
     assert workspace.last_run()["outcome"] == "interrupted"
 
 
+@pytest.mark.long
 def test_next_run_goes_on_from_what_was_done(killed):
     workspace, _ = killed
     workspace.run()
@@ -57,7 +60,7 @@ def _states_in_ml_metadata(workspace):
     ("runner", "sig", "warm"),
     [
         ("local", signal.SIGINT, True),  # `killed` is as users have it
-        ("beam", signal.SIGTERM, True),
+        pytest.param("beam", signal.SIGTERM, True, marks=pytest.mark.long),
         pytest.param("local", signal.SIGTERM, True, marks=pytest.mark.faults),
         pytest.param(
             *("beam", signal.SIGINT, False),
@@ -75,6 +78,7 @@ def test_interrupted_run_ends_its_processes_and_says_so(small, sig, runner, warm
     assert "running" not in small.states().values()
 
 
+@pytest.mark.long
 def test_database_that_was_removed_is_named_and_the_model_that_serves_is_compared(
     killed,
 ):

@@ -352,12 +352,8 @@ def _learn_little(example, bounds):
     _change(example / "pipeline.yaml", evaluator={"bounds": bounds}, trainer=trainer)
 
 
-def _param(page):
-    marks = () if page == ROOT / "README.md" else pytest.mark.long
-    return pytest.param(page, marks=marks, id=DOCS["name_of"](page))
-
-
-@pytest.mark.parametrize("page", map(_param, PAGES))
+@pytest.mark.long
+@pytest.mark.parametrize("page", PAGES, ids=DOCS["name_of"])
 def test_what_a_page_has_to_type_works(reader, page):
     for command in _commands(page):
         if command not in _SKIPPED:

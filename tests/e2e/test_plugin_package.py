@@ -92,6 +92,7 @@ def _call(workspace, site, command: str, *words: str):
     )
 
 
+@pytest.mark.long
 @pytest.mark.cold
 def test_a_run_uses_a_plug_in_of_each_kind(workspace, site, installed):
     done = _call(workspace, site, "run")

@@ -25,6 +25,7 @@ def test_other_runners_give_the_results_of_local(local, make_small, tmp_path, ru
     assert len(workspace.serving()) == 1
 
 
+@pytest.mark.long
 def test_beam_runner_takes_from_the_cache_runs_own_nodes_and_stops_at_a_gate(
     small, local, copy_workload
 ):

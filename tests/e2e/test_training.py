@@ -6,6 +6,8 @@ import signal
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 EPOCHS = 20
 LONG = ("--to", "Trainer", "--set", f"trainer.epochs={EPOCHS}")
 SAVING = ("--set", "trainer.checkpoint.every=2 steps")

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 FILES = ("pipeline.yaml", "preprocessing.py", "model.py")
@@ -51,7 +53,6 @@ def _write_span(tutorial, span, shops):
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.long
 def test_a_warm_start_of_the_tutorial_keeps_what_it_knows_of_each_shop(tutorial):
     spans = ("--set", "data.examples=data/span-{SPAN}/*.csv", "--set")
     spans += ("data.spans=latest", "--set", "trainer.warm_start=latest")
@@ -90,7 +91,6 @@ def test_a_column_with_empty_cells_that_is_not_filled_is_named(tutorial):
     assert "SparseTensor(" not in done.stdout + done.stderr
 
 
-@pytest.mark.long
 def test_a_filled_column_needs_no_empty_cell(tutorial):
     for path in tutorial.folder.glob("data/*.csv"):
         path.write_text(path.read_text().replace(",,", ",south,"))

@@ -17,6 +17,8 @@ from tensorflow_transform.tf_metadata import dataset_metadata
 
 from strategos.components.user_code import modules
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 FLIGHTS = str(ROOT / "examples" / "flights")
 DIGITS = str(ROOT / "examples" / "digits")

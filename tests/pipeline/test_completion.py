@@ -109,6 +109,7 @@ def test_fish_completes(script, workload):
         assert done.stderr == ""
 
 
+@pytest.mark.long
 def test_zsh_completes_what_is_typed(script, workload):
     path = script("zsh")
     for typed, expected in (

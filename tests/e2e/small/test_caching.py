@@ -89,6 +89,7 @@ def test_data_that_were_only_touched_or_copied_are_cached(ran):
     assert states(ran, "--to", "ExampleGen")["ExampleGen"] == "cached"
 
 
+@pytest.mark.long
 def test_a_damaged_artifact_is_made_again_and_the_run_says_so(ran):
     assert set(states(ran).values()) == {"cached"}
     made = ran.folder / "runs" / "small" / "StatisticsGen" / "statistics"
@@ -137,6 +138,7 @@ def test_files_with_computed_names_are_followed_in_each_process(ran):
         (folder / name).write_text(text)
 
 
+@pytest.mark.long
 def test_own_nodes_run_again_when_their_code_a_helper_or_a_file_changes(
     ran, copy_workload
 ):

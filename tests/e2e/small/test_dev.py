@@ -59,6 +59,7 @@ def start(make_small, tmp_path):
         dev.process.kill()
 
 
+@pytest.mark.long
 def test_each_change_is_run_an_error_survived_and_nothing_pushed(start):
     small, dev = start()
     assert "verdict" in dev.next_answer()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 TRANSFORM = "`stats_options_updater_fn` is not called"
 ANOMALY = "AnomalyGate: anomaly: split `train`: feature `late`"
 CHOICE = "Trainer: rows of `eval` both choose (early_stopping) and judge the model"

@@ -120,6 +120,7 @@ def _line(text, start):
     return line
 
 
+@pytest.mark.long
 def test_a_breakpoint_in_an_own_train_step_sees_values_and_lines(debug):
     stdin = "p output.shape, y.shape\nlist\ncontinue\n"
     done = debug(OWN_STEP, stdin=stdin)
@@ -138,6 +139,7 @@ def test_leaving_the_debugger_ends_the_command(debug):
     assert "strategos: interrupted" in done.stderr
 
 
+@pytest.mark.long
 def test_nan_is_reported_by_tensor_row_and_variable(debug):
     done = debug(LOG_OF_ZERO)
     assert "Transform" not in done.stderr  # its output is taken from the last run
@@ -145,6 +147,7 @@ def test_nan_is_reported_by_tensor_row_and_variable(debug):
     assert "1 value NaN or infinite" in _line(done.stdout, "dense/bias")
 
 
+@pytest.mark.long
 def test_an_error_names_the_line_and_its_values(debug):
     done = debug(SHAPES, "--rows", "4", code=1)
     assert re.search(r"the step fails: \S+\.py:7: InvalidArgumentError", done.stderr)
@@ -154,12 +157,14 @@ def test_an_error_names_the_line_and_its_values(debug):
     assert "[7, 2]" in _line(done.stdout[at:], "weights")
 
 
+@pytest.mark.long
 def test_keras_3_takes_the_rows_of_a_later_step(debug):
     done = debug(KERAS_3, "--step", "3", "--rows", "2")
     assert "norm" in _line(done.stdout, "three/kernel")
     assert "[2, 1]" in _line(done.stdout, "three  ")
 
 
+@pytest.mark.long
 @pytest.mark.cold
 def test_tf_keras_is_keras_3_by_the_setting(debug):
     source = KERAS_3.replace("import keras", "from tensorflow import keras")
@@ -169,6 +174,7 @@ def test_tf_keras_is_keras_3_by_the_setting(debug):
     assert "TF_USE_LEGACY_KERAS" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_loop_of_the_users_own_is_rejected(debug):
     source = f"{KERAS_3}\ndef run_fn(context):\n    pass\n"
     assert "`strategos debug` runs the `train_step`" in debug(source, code=2).stderr

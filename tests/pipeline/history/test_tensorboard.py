@@ -52,6 +52,7 @@ def free_port(free_ports) -> int:
     return free_ports(1)[0]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not INSTALLED, reason="TensorBoard is not installed")
 def test_the_page_shows_the_runs_by_their_ids(past_runs, free_port):
     process = subprocess.Popen(

@@ -61,7 +61,15 @@ def write_split(folder, split, rows):
     write.publish(str(folder), place, writer.close(), "columns", streams.SUFFIX)
 
 
-@pytest.fixture(params=["binary", "multi_class", "regression"])
+@pytest.fixture(
+    params=[
+        "binary",
+        *(
+            pytest.param(x, marks=pytest.mark.long)
+            for x in ("multi_class", "regression")
+        ),
+    ]
+)
 def split_rows(request, tmp_path):
     """The task, the examples' folder, and the rows of each split."""
     task, folder = request.param, tmp_path / "examples"

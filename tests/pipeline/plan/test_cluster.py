@@ -111,6 +111,7 @@ def test_spec_is_one_that_kfp_reads(compiled):
     json_format.ParseDict(job, pipeline_spec_pb2.PipelineJob())
 
 
+@pytest.mark.long
 def test_settings_of_pods_are_those_of_kfp_kubernetes(compiled):
     jsonschema = pytest.importorskip("jsonschema")  # not in the newer stack
     _, platform = yaml.safe_load_all(compiled("kubeflow").read_text())

@@ -82,6 +82,7 @@ def test_what_cannot_be_is_rejected(workload, explained, settings, message):
     assert message in text
 
 
+@pytest.mark.long
 def test_data_and_model_are_reported_after_transform(transformed, explained):
     code, text = explained(transformed)
     assert code == 0

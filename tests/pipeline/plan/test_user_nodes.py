@@ -247,6 +247,7 @@ def test_without_docker_a_container_is_refused_by_its_line(own, monkeypatch, tmp
     assert not node_checks.check_containers(own(), ir_of(own()))
 
 
+@pytest.mark.long
 def test_a_placeholder_that_no_container_declares_is_refused(own):
     own()
     text = "import own\nfrom tfx.dsl.component.experimental import placeholders\n"

@@ -110,7 +110,11 @@ def test_command_that_was_interrupted_can_still_be_interrupted_by_either_signal(
 
 @pytest.mark.parametrize(
     ("sig", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)],
+    [
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.long),
+        (signal.SIGTERM, 130),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.long),
+    ],
 )
 def test_end_of_a_run_ends_the_making_of_its_data(workload, sig, code):
     shutil.rmtree(workload.parent / "data")

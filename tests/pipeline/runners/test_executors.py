@@ -63,6 +63,7 @@ print(events.read_text())
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runner", ["local", "beam"])
 def test_executors_learn_how_to_run_and_caching_does_not_see_it(
     write, tmp_path, runner, warm_tfx

@@ -64,6 +64,7 @@ print(events.read_text())
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("runner", "raises"), [("local", ""), ("beam", ""), ("local", "No space, I think")]
 )

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from strategos.pipeline.view import quiet
 
 
@@ -19,6 +21,7 @@ def test_every_process_builds_models_with_tf_keras(monkeypatch):
     assert quiet.environment()["TF_USE_LEGACY_KERAS"] == "1"
 
 
+@pytest.mark.long
 def test_remarks_are_kept_from_the_terminal_and_the_users_warnings_are_not(
     monkeypatch,
 ):
