@@ -183,7 +183,7 @@ def test_a_feature_made_of_the_label_is_rejected_at_export(
     [("tf_keras", True), ("keras", True), ("tf_keras", False)],
 )
 def test_weights_that_are_nan_are_found_though_the_loss_is_finite(
-    workload, make_spec, package, train
+    workload, make_spec, tmp_path, package, train
 ):
     """The gradient of the fraction is NaN where the other value is taken."""
     from strategos.components.trainer.run import session
@@ -216,4 +216,7 @@ def test_weights_that_are_nan_are_found_though_the_loss_is_finite(
         match=r"weights `\S*(kernel|gamma)` are not finite numbers after step 11, "
         r"though the loss is\. All features and labels of these 11 steps are finite\. ",
     ):
-        session.train(make_spec(module="divided"), Operation(), ClusterSpec(), "unused")
+        session.train(
+            *(make_spec(module="divided"), Operation(), ClusterSpec()),
+            str(tmp_path / "weights"),
+        )
