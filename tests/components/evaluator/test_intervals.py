@@ -110,6 +110,7 @@ def test_a_metric_that_a_resample_leaves_undefined_has_no_interval():
     assert "auc" not in known and "accuracy" in known
 
 
+@pytest.mark.long
 def test_summary_has_intervals_whatever_the_shards(
     workload, tmp_path, artifact, evaluate, monkeypatch
 ):

@@ -64,7 +64,13 @@ def section(task, names, slices):
     return {"task": task, "metrics": names, "slices": slices}
 
 
-@pytest.mark.parametrize("task", metrics.TASKS)
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(x, marks=() if x == "binary" else pytest.mark.long)
+        for x in metrics.TASKS
+    ],
+)
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(rows=ROWS, data=st.data())
 def test_kept_sums_give_the_metrics_of_a_fresh_evaluation_to_the_bit(

@@ -137,6 +137,7 @@ def test_answers_that_are_not_finite_are_left_out():
     assert found["confusion"] == [[0, 0], [1, 1]]
 
 
+@pytest.mark.long
 def test_the_evaluator_writes_points_of_both_models(
     workload, tmp_path, evaluate, artifact
 ):

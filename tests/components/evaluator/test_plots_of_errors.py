@@ -79,6 +79,7 @@ def test_quantiles_are_those_of_numpy_up_to_the_resolution(seed):
         assert rows == np.sum(np.floor(each / width) == np.floor(exact / width))
 
 
+@pytest.mark.long
 @derandomized
 @given(SEEDS)
 def test_groups_have_the_means_and_deviations_that_pandas_finds(seed):

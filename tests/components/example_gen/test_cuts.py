@@ -111,9 +111,8 @@ def texts(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "declared", [pytest.param(False, marks=pytest.mark.long), True]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("declared", [False, True])
 def test_examples_are_the_same_for_any_cut(texts, run, monkeypatch, declared):
     schema = ""
     if declared:

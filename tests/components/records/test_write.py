@@ -3,8 +3,11 @@ from __future__ import annotations
 import gzip
 
 import numpy as np
+import pytest
 
 from strategos.components.records.write import Gzip
+
+pytestmark = pytest.mark.long
 
 STREAMS = 50_000
 

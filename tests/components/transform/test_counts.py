@@ -53,6 +53,7 @@ def test_counts_are_exact_however_the_rows_are_cut(
     assert lines == [f"{n} {token.decode()}".encode() for n, token in pairs]
 
 
+@pytest.mark.long
 def test_tokens_that_grow_with_the_rows_take_bounded_memory(tmp_path):
     """1M different tokens, of which 16k are in memory at a time."""
     kind = accumulators.Counted(spilled.Bounds(str(tmp_path), 0))

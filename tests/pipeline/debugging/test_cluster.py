@@ -46,6 +46,7 @@ def check(copy_workload, tmp_path_factory, warm_tfx):
     return run
 
 
+@pytest.mark.long
 def test_each_worker_and_each_link_is_measured(check):
     gang = ("strategy=multi_worker_mirrored", "workers=3")
     done, folder = check(*gang, words=["--json"])

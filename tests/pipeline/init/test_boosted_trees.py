@@ -61,15 +61,7 @@ def write_split(folder, split, rows):
     write.publish(str(folder), place, writer.close(), "columns", streams.SUFFIX)
 
 
-@pytest.fixture(
-    params=[
-        "binary",
-        *(
-            pytest.param(x, marks=pytest.mark.long)
-            for x in ("multi_class", "regression")
-        ),
-    ]
-)
+@pytest.fixture(params=["binary", "multi_class", "regression"])
 def split_rows(request, tmp_path):
     """The task, the examples' folder, and the rows of each split."""
     task, folder = request.param, tmp_path / "examples"
@@ -112,6 +104,7 @@ def label_of(task, rows, tmp_path):
     return label.find([Column(sample, "y")], "y")
 
 
+@pytest.mark.long
 def test_the_metric_is_that_of_scikit_learn_on_the_same_rows(split_rows, tmp_path):
     task, folder, rows = split_rows
     found = label_of(task, rows, tmp_path)

@@ -97,6 +97,7 @@ def test_it_trains_evaluates_and_answers_raw_examples(alone, digits):
     assert float(right) == pytest.approx(facts["evaluation"]["accuracy"], abs=1e-6)
 
 
+@pytest.mark.long
 def test_two_replicas_give_the_curve_of_one(alone, train, capfd):
     settings = alone[0].settings
     _, facts = train(

@@ -16,6 +16,8 @@ from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 
+pytestmark = pytest.mark.long
+
 WORDS = ["bad", "dull", "fine", "great", "long", "new", "odd", "old", "slow", "été"]
 ROWS, EVALUATED = 115, 40
 
@@ -106,9 +108,7 @@ def _listed(value):
     return value.to_list() if ragged else value.numpy().tolist()
 
 
-@pytest.mark.parametrize(
-    "limit", [dataset.CACHE_LIMIT, pytest.param(4096, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("limit", [dataset.CACHE_LIMIT, 4096])
 def test_batches_hold_the_rows_that_transform_wrote(reviews, expected, limit):
     import tensorflow as tf
 
@@ -133,14 +133,12 @@ def test_batches_hold_the_rows_that_transform_wrote(reviews, expected, limit):
     assert order != expected["words"].to_list()
 
 
-@pytest.mark.long
 def test_a_model_learns_from_the_words(trained):
     _, facts = trained
     assert facts["history"]["loss"][-1] < 0.2
     assert facts["evaluation"]["loss"] < 0.2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "distribution",
     [
@@ -156,7 +154,6 @@ def test_several_replicas_train_as_one_device(
     assert facts["history"]["loss"] == wanted
 
 
-@pytest.mark.long
 def test_several_replicas_train_as_one_device_on_batches_of_similar_length(
     settings, train_only
 ):
@@ -172,7 +169,6 @@ def test_several_replicas_train_as_one_device_on_batches_of_similar_length(
     assert losses[2] == pytest.approx(losses[1], abs=1e-5)
 
 
-@pytest.mark.long
 def test_the_served_model_answers_raw_rows_as_the_trained_one(trained, reviews):
     import numpy as np
     import tensorflow as tf

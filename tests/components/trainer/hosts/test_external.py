@@ -74,6 +74,7 @@ def test_workers_train_when_all_have_joined_and_the_run_gets_the_chiefs_facts(si
     assert "waiting for worker-0" in out
 
 
+@pytest.mark.long
 def test_a_killed_task_starts_all_again_at_their_addresses(site):
     run = site.run(max_restarts=1)
     once = f"if attempt == 1:\n    {ANSWER}\n{KILLED}{WORK_ON}"
@@ -208,6 +209,7 @@ def test_a_worker_that_leaves_while_the_chief_exports_costs_nothing(site):
     assert [site.ended(chief)[0], site.ended(late)[0]] == [0, 0]
 
 
+@pytest.mark.long
 def test_a_chief_that_is_done_ends_the_wait_for_others(site):
     """The chief had finished before it could read that another task had failed."""
     run = site.run()

@@ -163,6 +163,7 @@ def test_tensorboard_gets_scalars_histograms_and_a_profile(run):
     assert list(log_dir.glob("plugins/profile/*/*.xplane.pb"))
 
 
+@pytest.mark.long
 def test_tensorboard_gets_all_that_kerass_own_callback_writes(tmp_path):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"

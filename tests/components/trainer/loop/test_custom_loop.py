@@ -63,13 +63,8 @@ def on_one_device(train):
     return train("custom_loop", by=local.launch)
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        pytest.param(x, marks=() if x == "one_device" else pytest.mark.long)
-        for x in STRATEGIES
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_example_gives_the_curve_of_fit_under_any_strategy(
     fitted, on_one_device, train, strategy
 ):

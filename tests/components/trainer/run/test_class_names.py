@@ -84,6 +84,7 @@ def test_names_are_those_that_the_label_has(context_of, label):
     assert class_names.class_names(graph, context) == names
 
 
+@pytest.mark.long
 def test_predict_answers_with_the_names_that_the_label_has(exported, tmp_path, capsys):
     folder, model = exported("reserved", 4)
     names = ["dog reserved", "élan reserved", "cat reserved", "3"]
@@ -105,6 +106,7 @@ def test_predict_answers_with_the_names_that_the_label_has(exported, tmp_path, c
     assert json.loads(capsys.readouterr().out.splitlines()[0]) == answers[0]
 
 
+@pytest.mark.long
 def test_classes_without_names_stay_numbers(exported):
     folder, _ = exported("unnamed")  # in neither a vocabulary nor a domain
     answer = predict.predict(folder, [{"size": "0.5", "color": "red"}])[0]

@@ -20,6 +20,8 @@ from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 from strategos.components.user_code import modules
 
+pytestmark = pytest.mark.long
+
 KEYS = ("body_mass_g", "culmen_depth_mm", "culmen_length_mm", "flipper_length_mm")
 MEANS = {0: (3700, 18, 39, 190), 1: (3700, 18, 49, 196), 2: (5000, 15, 47, 217)}
 
@@ -171,7 +173,6 @@ def run_fn(fn_args):
 """
 
 
-@pytest.mark.long
 def test_each_task_finds_its_place_and_only_the_chiefs_model_counts(
     train, penguins, capfd, tmp_path
 ):

@@ -177,13 +177,8 @@ GOOD = {
 REHEARSED = ("keras", "subclassed_and_counting")
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(x, marks=() if x == "several_outputs" else pytest.mark.long)
-        for x in GOOD
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("case", GOOD)
 def test_correct_models_are_published(spec_of_model, train, case, monkeypatch):
     monkeypatch.setenv("REHEARSED", "1")
     spec = spec_of_model(f"good_{case}", **GOOD[case])

@@ -15,6 +15,8 @@ from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.run import session
 from strategos.components.trainer.spec import Settings
 
+pytestmark = pytest.mark.long
+
 ONE_DEVICE = {"strategy": "one_device"}
 GANG = {"strategy": "multi_worker_mirrored", "workers": 2}
 MIRRORED = {"strategy": "mirrored", "devices": 2}
@@ -165,7 +167,6 @@ def test_record_and_history_name_the_phase_of_each_epoch(undisturbed):
     assert len(facts["history"]["loss"]) == 4
 
 
-@pytest.mark.long
 def test_resumed_within_a_phase_and_at_its_end_training_has_the_same_bits(
     run, undisturbed
 ):
@@ -202,7 +203,6 @@ def test_on_two_replicas_the_curve_is_that_of_one_device(
         np.testing.assert_allclose(_weights(spec)[name], value, atol=1e-5)
 
 
-@pytest.mark.long
 def test_plain_keras_that_compiles_again_for_each_phase_gives_the_same_curve(run):
     """All rows are one batch: their order does not matter."""
     phases = ({**HEAD, "epochs": 3, "early_stopping": None}, {**TUNE, "epochs": 3})

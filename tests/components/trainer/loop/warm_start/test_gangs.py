@@ -12,6 +12,8 @@ import tensorflow as tf
 from strategos.components.trainer.launchers import local
 from strategos.components.trainer.operation import Operation
 
+pytestmark = pytest.mark.long
+
 # A table is on two parameter servers from 16 bytes on.
 STRATEGIES = {
     "one_device": {},
@@ -76,13 +78,7 @@ def _entries(graph):
     return Path(graph, "transform_fn/assets/carrier").read_text().splitlines()
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        pytest.param(x, marks=() if x == "one_device" else pytest.mark.long)
-        for x in STRATEGIES
-    ],
-)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_move_with_their_entries(first, grown, make_spec, train_only, strategy):
     spec = make_spec(
         module="with_table",
