@@ -64,6 +64,7 @@ def test_the_site_has_each_page_and_loads_nothing_from_the_network(site):
     assert 'url=README.html"' in (site / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_the_navigation_has_the_headings_of_the_list_of_pages(site):
     captions = re.findall(r'class="caption-text">([^<]*)', _front(site))
     headings = re.findall(r"^## (.*)$", (ROOT / "docs/README.md").read_text(), re.M)

@@ -197,6 +197,7 @@ def test_tensorboard_gets_all_that_kerass_own_callback_writes(tmp_path):
     assert {"epoch_mae", "keras"} < {tag for _, tag in found[0]}
 
 
+@pytest.mark.long
 def test_progress_tells_epoch_step_metrics_speed_wait_and_time_left(run):
     messages = [event.get("message", "") for event in run[2]]
     assert any("waiting for input" in message for message in messages)
@@ -206,12 +207,14 @@ def test_progress_tells_epoch_step_metrics_speed_wait_and_time_left(run):
     assert last.endswith(" 0.0 s left")
 
 
+@pytest.mark.long
 def test_the_evaluation_is_that_of_the_best_epoch(run):
     facts = run[1]
     best = max(facts["history"]["val_auc"])
     assert facts["evaluation"]["auc"] == pytest.approx(best, abs=1e-3)
 
 
+@pytest.mark.long
 def test_the_models_summary_and_the_users_log_lines_are_in_the_log(run):
     log = run[3]
     assert "Total params:" in log
