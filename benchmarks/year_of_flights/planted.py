@@ -64,6 +64,7 @@ class Planted:
 
 
 _RATE = ("pipeline.yaml", "rate: 0.001", "rate: 0.5")
+_SLOW = ("pipeline.yaml", "rate: 0.001", "rate: 0.000001")
 _EPOCHS = ("pipeline.yaml", "epochs: 6", "epochs: 1")
 _SCALE = ("preprocessing.py", "- usual) / spread", "- usual) * spread")
 _LOST = ("preprocessing.py", "[*numbers, *cycles]", "[*numbers[:0], *cycles]")
@@ -80,9 +81,10 @@ PLANTED = (
     Planted("a bug in preprocessing: `*` for `/`", [_SCALE], ["preprocessing.py"]),
     Planted("a bug in preprocessing: numbers lost", [_LOST], ["preprocessing.py"]),
     Planted("a layer of the model that learns nothing", [_DEAD], ["model.py"]),
+    # `_RATE` has 6% of the effect of flipped labels, less than `bisect` counts.
     Planted(
-        "flipped labels and the learning rate",
-        [_RATE],
+        "flipped labels and a learning rate a thousandth as large",
+        [_SLOW],
         [_APRIL, _RATE_KEY],
         flipped=True,
     ),
