@@ -8,6 +8,7 @@ the Trainer's specification and its worker's arguments are derived from the tabl
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -86,3 +87,25 @@ TABLE = (
 def taken_by(node: str) -> tuple[RuntimeParameter, ...]:
     """The parameters that a node receives, by the id of the node."""
     return tuple(each for each in TABLE if node in each.nodes)
+
+
+def applied(
+    settings: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Settings with the values of a run's parameters.
+
+    Args:
+      settings: The settings, nested.
+      parameters: Values by name; launchers hand whole numbers over as 3 or as 3.0.
+    """
+    copy = json.loads(json.dumps(settings))
+    for each in TABLE:
+        if each.setting and each.name in parameters:
+            *sections, name = each.setting.split(".")
+            place = copy
+            for section in sections:
+                place = place[section]
+            value = each.decode(parameters[each.name])
+            is_none = value == NOTHING
+            place[name] = None if is_none else int(value) if each.type is int else value
+    return dict(copy)

@@ -26,9 +26,14 @@ def runs(arguments: argparse.Namespace) -> int:
     try:
         history = roots.open_history(pipeline, arguments.root)
     except NoRunsError:
-        listed = _on_kubeflow(pipeline, arguments)
-        if not listed or verb == "compare":
+        root, listed = _on_kubeflow(pipeline, arguments)
+        if not listed:
             raise
+        if verb == "compare":
+            from strategos.pipeline.comparing import command
+
+            command.compare_on_kubeflow(listed, ids, root, as_json=arguments.json)
+            return ExitCode.DONE
         chosen = past_runs.chosen(listed, next(iter(ids), None)) if verb else None
     else:
         if verb == "compare":
@@ -36,12 +41,12 @@ def runs(arguments: argparse.Namespace) -> int:
 
             command.compare(history, ids, as_json=arguments.json)
             return ExitCode.DONE
-        root = history.store.root
+        of_store = history.store.root
         if verb:
             chosen = past_runs.run(history.store, next(iter(ids), None))
         else:
             listed = past_runs.history(history.store, history.pipeline, arguments.limit)
-            decided = decisions.last(root, history.pipeline) if root else None
+            decided = decisions.last(of_store, history.pipeline) if of_store else None
     if arguments.json:
         shown = (
             past_runs.to_json(required(chosen), slices=arguments.slices)
@@ -72,13 +77,14 @@ def _words(words: list[str]) -> tuple[str, list[str], str | None]:
 
 def _on_kubeflow(
     pipeline: str | None, arguments: argparse.Namespace
-) -> list[past_runs.Run]:
-    """The runs that have left records below `kubeflow.root`, if the YAML names one."""
+) -> tuple[str, list[past_runs.Run]]:
+    """`kubeflow.root`, if the YAML names one, and the runs with records below it."""
     from strategos.pipeline.remote import step_records
 
     if arguments.root or not (pipeline or Path(MAIN_FILE).is_file()):
-        return []
+        return "", []
     config = api.load(pipeline or MAIN_FILE).config
     if not config.kubeflow:
-        return []
-    return step_records.history(config.kubeflow.root, config.name, arguments.limit)
+        return "", []
+    root = config.kubeflow.root
+    return root, step_records.history(root, config.name, arguments.limit)

@@ -71,16 +71,17 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
     storage.write(f"{seen(url)}/{FILE}", json.dumps(record))
 
 
-def write_answer(url: str, answer: Json) -> None:
+def write_answer(url: str, answer: Json, made_from: Json) -> None:
     """Writes the record of the step `Resolve`, by which equal runs are recognized.
 
     Args:
       url: Result of `taken_from`; nothing is written for "".
       answer: Decision of the step.
+      made_from: What the run is made from, see `pipeline.made_from.record`.
     """
     if url:
         nothing: Json = {"inputs": [], "outputs": [], "warnings": []}
-        text = json.dumps({**nothing, "answer": answer})
+        text = json.dumps({**nothing, "answer": answer, "made_from": made_from})
         storage.write(f"{mounts.Mounts().local(url)}/{FILE}", text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -21,14 +22,15 @@ from strategos.pipeline.history import roots, runs
 from strategos.pipeline.history.lineage import Lineage
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.history.store import Store
-from strategos.pipeline.made_from import compared, stack
+from strategos.pipeline.made_from import compared, record, stack
 from strategos.pipeline.made_from.record import Kept
-from strategos.pipeline.plan import caching
 from strategos.pipeline.view import terminal
 from strategos.pipeline.view.report import paragraph
 
 _DIFFERENCE = "strategos.components.trainer.run.difference"
 _SHOWN = 10
+_ALONE = "there is only one run so far, and nothing to compare it with"
+_ANOTHER = "Run the pipeline again after a change."
 
 
 def compare(history: roots.History, ids: Sequence[str], *, as_json: bool) -> None:
@@ -49,7 +51,41 @@ def compare(history: roots.History, ids: Sequence[str], *, as_json: bool) -> Non
     if len(chosen) == 1:
         chosen += [each.run_id for each in _last(history, 1)]
     before, after = (runs.run(store, each) for each in chosen)
-    found = compared.compare(before, after, str(store.root))
+    kept = functools.partial(record.read, str(store.root))
+    _print(compared.compare(before, after, kept), as_json=as_json)
+
+
+def compare_on_kubeflow(
+    listed: Sequence[Run], ids: Sequence[str], root: str, *, as_json: bool
+) -> None:
+    """Compares two runs by the records that they have left in an object store.
+
+    Args:
+      listed: The runs, the newest first.
+      ids: As for `compare`.
+      root: `kubeflow.root`.
+      as_json: Whether to print JSON.
+
+    Raises:
+      BadInputError: As for `compare`.
+      UserError: This machine cannot read the object store.
+    """
+    from strategos.pipeline.remote import step_records
+
+    if len(ids) < 2 and len(listed) < 2 - len(ids):
+        raise BadInputError(_ALONE, remedy=_ANOTHER)
+    first, second = (*ids, *(None, None))[:2]
+    after = runs.chosen(listed, second)
+    before = runs.chosen(listed if first else listed[1:], first)
+
+    def kept(run_id: str, log: str | None) -> Kept:
+        del log  # is on the cluster
+        return step_records.kept(root, before.pipeline, run_id)
+
+    _print(compared.compare(before, after, kept), as_json=as_json)
+
+
+def _print(found: compared.Comparison, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(compared.to_json(found), indent=2))
     else:
@@ -100,10 +136,7 @@ def _reject_running(store: Store, model: str) -> None:
 def _last(history: roots.History, number: int) -> list[Run]:
     listed = runs.history(history.store, history.pipeline, number)
     if len(listed) < number:
-        raise BadInputError(
-            "there is only one run so far, and nothing to compare it with",
-            remedy="Run the pipeline again after a change.",
-        )
+        raise BadInputError(_ALONE, remedy=_ANOTHER)
     return listed
 
 
@@ -143,7 +176,7 @@ def _new_folder(name: str) -> Path:
 
 def _name_stack(kept: Kept) -> None:
     """Names what differs from the stack of the run, before anything is made."""
-    now = stack.of_this_machine(caching.stack_versions())
+    now = stack.of_this_machine()
     console = terminal.console(sys.stderr)
     differing = compared.stack_changes(kept.made_from.stack, now)
     view.changes(console, "stack then and now", differing)

@@ -7,14 +7,13 @@ import difflib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.evaluation.intervals import margins
 from strategos.components.wording import cut
 from strategos.pipeline.history.runs import NodeRun, Run
-from strategos.pipeline.made_from import record
 from strategos.pipeline.made_from.record import DataFile, Kept
 
 _NO_CAUSES: dict[str, tuple[Any, ...]] = dict.fromkeys(
@@ -138,13 +137,15 @@ class Comparison:
     nodes: tuple[NodeChange, ...]
 
 
-def compare(before: Run, after: Run, root: str) -> Comparison:
+def compare(
+    before: Run, after: Run, kept: Callable[[str, str | None], Kept]
+) -> Comparison:
     """Compares two runs.
 
     Args:
       before: The first run, in full.
       after: The second run, in full.
-      root: The pipeline root, with the records of what both were made from.
+      kept: Reads the record of what a run was made from, by the run's id and log.
 
     Raises:
       BadInputError: The runs are the same or of different pipelines, or one has not
@@ -153,9 +154,7 @@ def compare(before: Run, after: Run, root: str) -> Comparison:
     reject(before, after)
     unknown, causes = "", _NO_CAUSES
     try:
-        first, second = (
-            record.read(root, each.run_id, each.log) for each in (before, after)
-        )
+        first, second = (kept(each.run_id, each.log) for each in (before, after))
         causes = _causes(first, second)
     except UserError as error:
         unknown = str(error)

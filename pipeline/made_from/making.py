@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids
 from strategos.components.data_files.listing import Listing
+from strategos.components.data_files.spans import Span
 from strategos.components.files import digests
 from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import fingerprint
 from strategos.pipeline.made_from import record, stack
-from strategos.pipeline.plan import caching
 from strategos.pipeline.root.state import file_hashes, state_folder
 
 if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
-    from strategos.pipeline.plan.plan import Plan
 
 
-def keep(config: Config, data: Listing, plan: Plan) -> None:
+def keep(
+    config: Config, data: Listing, run_id: str, weights: str, *, part: bool
+) -> None:
     """Writes the record of a run; a warning is all that follows if it cannot.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
-      plan: The run's plan.
+      run_id: The run's id.
+      weights: As in `MadeFrom`.
+      part: Whether the run has a part of the nodes only.
     """
+    memo = file_hashes(config.run.root)
     try:
-        of_node = code(config)
-        files = {k: path for each in of_node.values() for k, path in each.items()}
-        made = _made_from(config, data, plan, of_node, files)
-        record.write(state_folder(config.run.root), plan.run_id, made, files)
+        files = _files(code(config))
+        made = with_data(of_settings(config, config, memo), data.chosen, memo)
+        made = dataclasses.replace(made, weights=weights, part=part)
+        record.write(state_folder(config.run.root), run_id, made, files)
     except OSError as error:
         events.emit(
             "warning",
@@ -73,36 +78,71 @@ def _members(folder: Path, module: str, declared: Sequence[str]) -> dict[str, Pa
     return {os.path.relpath(at, folder): path for at, path in members.items()}
 
 
-def _made_from(
-    config: Config,
-    data: Listing,
-    plan: Plan,
-    of_node: Mapping[str, Mapping[str, Path]],
-    files: Mapping[str, Path],
+def of_settings(
+    local: Config, shown: Config, memo: Path | None = None
 ) -> record.MadeFrom:
-    settings = config.model_dump(mode="json", by_alias=True)
-    settings.pop("notify")  # its addresses may contain passwords
-    memo = file_hashes(config.run.root)
+    """What a run is made from, apart from its data, its weights and its stack.
+
+    Args:
+      local: The effective settings, with the user's code on this machine.
+      shown: The settings to record; for a compiled pipeline, with the paths of steps.
+      memo: File that caches digests, see `digests.digests`. Default: none.
+
+    Raises:
+      OSError: A file of the user's code cannot be read.
+    """
+    of_node = code(local)
+    files = _files(of_node)
     hashed = digests.digests(list(map(str, files.values())), memo)
-    pairs = [(span.number, path) for span in data.chosen for path in span.files]
-    of_data = digests.digests([path for _, path in pairs], memo)
+    values, origins = settings(shown)
     return record.MadeFrom(
-        settings=settings,
-        yaml=str(config.path),
+        settings=values,
+        yaml=str(shown.path),
         code=dict(zip(files, hashed, strict=True)),
         used_by={node: sorted(each) for node, each in of_node.items() if node},
-        data=[
-            record.DataFile(span, path, digest)
-            for (span, path), digest in zip(pairs, of_data, strict=True)
-        ],
-        weights=caching.weights_by_content(
-            config.trainer.named_weights or NOTHING, memo
-        ),
-        stack=stack.of_this_machine(caching.stack_versions()),
-        part="part" in plan.facts,
-        origins={
-            key: origin
-            for key, origin in config.origins.items()
-            if not key.startswith("notify")
-        },
+        data=(),
+        weights=NOTHING,
+        stack={},
+        origins=origins,
     )
+
+
+def settings(config: Config) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings and their origins without `notify`, which may contain passwords.
+
+    Args:
+      config: The effective settings.
+
+    Returns:
+      As in `MadeFrom.settings` and `MadeFrom.origins`.
+    """
+    values = config.model_dump(mode="json", by_alias=True)
+    values.pop("notify")
+    origins = {k: x for k, x in config.origins.items() if not k.startswith("notify")}
+    return values, origins
+
+
+def _files(of_node: Mapping[str, Mapping[str, Path]]) -> dict[str, Path]:
+    return {name: path for each in of_node.values() for name, path in each.items()}
+
+
+def with_data(
+    made: record.MadeFrom, spans: Iterable[Span], memo: Path
+) -> record.MadeFrom:
+    """Completes a record by the data of a run, and the stack of this machine.
+
+    Args:
+      made: The record.
+      spans: The spans that the run reads.
+      memo: File that caches digests.
+
+    Raises:
+      OSError: A data file cannot be read.
+    """
+    pairs = [(span.number, path) for span in spans for path in span.files]
+    found = digests.digests([path for _, path in pairs], memo)
+    data = [
+        record.DataFile(span, path, digest)
+        for (span, path), digest in zip(pairs, found, strict=True)
+    ]
+    return dataclasses.replace(made, data=data, stack=stack.of_this_machine())

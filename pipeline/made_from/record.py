@@ -77,15 +77,18 @@ class Kept:
     Attributes:
       run_id: The run's id.
       made_from: The record.
-      state: The folder of the root's local state.
+      state: The folder of the root's local state; None of a run on a cluster, which
+        stores no files.
     """
 
     run_id: str
     made_from: MadeFrom
-    state: Path
+    state: Path | None
 
     def file(self, digest: str) -> Path | None:
         """A stored file of the user's code; None if it is not there, or was damaged."""
+        if self.state is None:
+            return None
         path = self.state / "content" / digest
         return path if digest_of(str(path)) == digest else None
 
@@ -119,8 +122,12 @@ def write(state: Path, run_id: str, made: MadeFrom, files: Mapping[str, Path]) -
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() == made.code[name]:  # as it was hashed
             commit.write(stored, content)
-    text = json.dumps({"format": _FORMAT, **dataclasses.asdict(made)})
-    commit.write(state / "runs" / run_id / FILE, text)
+    commit.write(state / "runs" / run_id / FILE, json.dumps(to_json(made)))
+
+
+def to_json(made: MadeFrom) -> dict[str, Any]:
+    """A record as JSON-able values, for `parsed`."""
+    return {"format": _FORMAT, **dataclasses.asdict(made)}
 
 
 def read(root: str, run_id: str, log: str | None = None) -> Kept:
@@ -138,7 +145,7 @@ def read(root: str, run_id: str, log: str | None = None) -> Kept:
     for state in states:
         path = state / "runs" / run_id / FILE
         if path.is_file():
-            return Kept(run_id, _parsed(path, run_id), state)
+            return Kept(run_id, parsed(json.loads(path.read_text()), run_id), state)
     raise UserError(
         f"run {run_id}: no record of its settings and code in {states[0]}: it ran on "
         "another machine, before Strategos kept such records, or `strategos clean` "
@@ -163,8 +170,17 @@ def unused(state: Path, kept_runs: Iterable[str]) -> Iterator[str]:
             yield str(path)
 
 
-def _parsed(path: Path, run_id: str) -> MadeFrom:
-    values = json.loads(path.read_text())
+def parsed(values: Mapping[str, Any], run_id: str) -> MadeFrom:
+    """The inverse of `to_json`.
+
+    Args:
+      values: The values.
+      run_id: The run's id, for the message.
+
+    Raises:
+      UserError: Another version has written the record, in another format.
+    """
+    values = dict(values)
     if (number := values.pop("format")) != _FORMAT:
         raise UserError(
             f"run {run_id}: its record has format {number}, and this version reads "

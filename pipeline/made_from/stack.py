@@ -9,6 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from strategos.components.files import digests
+
+_STRATEGOS = Path(__file__).parents[2]
 _PACKAGE = re.compile(r"(?P<name>.+?)-(?P<version>\d[^-]*)\.(dist-info|egg-info)")
 _FEATURES = re.compile("sse4|avx|fma|f16c|bmi|amx")
 """Sets of instructions that TensorFlow, oneDNN and Eigen choose code by."""
@@ -16,16 +19,13 @@ _VARIABLES = ("TF_", "XLA_", "OMP_", "ONEDNN_", "DNNL_", "CUDA_", "NVIDIA_TF32")
 _NOT_OF_RESULTS = ("TF_CPP_", "TF_CLI_")  # logging; another program's
 
 
-def of_this_machine(components: str) -> dict[str, dict[str, str]]:
-    """The stack of this process.
-
-    Args:
-      components: The versions that cache keys contain, with a hash of Strategos' code.
+def of_this_machine() -> dict[str, dict[str, str]]:
+    """The stack of this process, with a hash of the code of Strategos' components.
 
     Returns:
       Texts by name, in the sections `python`, `packages`, `machine`, `environment`.
     """
-    hashed = components.rpartition(" ")[2]
+    hashed = digests.of_sources(_STRATEGOS / "components")
     return {
         "python": {"version": platform.python_version()},
         "packages": {**_packages(), "strategos.components": hashed},

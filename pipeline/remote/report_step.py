@@ -31,7 +31,6 @@ from strategos.pipeline.history.lineage import LineageStep, MadeArtifact, decode
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.made_from import stack
 from strategos.pipeline.made_from.record import MadeFrom
-from strategos.pipeline.plan import caching
 from strategos.pipeline.plan.cluster.reporting import OUTPUT, ReportRequest
 from strategos.pipeline.remote import step_records
 from strategos.pipeline.report import writing
@@ -157,7 +156,7 @@ def _made_from(request: ReportRequest) -> MadeFrom:
         used_by={},
         data=(),
         weights="",
-        stack=stack.of_this_machine(caching.stack_versions()),
+        stack=stack.of_this_machine(),
         origins=request.origins,
     )
 

@@ -22,6 +22,8 @@ from strategos.components.container import mounts, step_record
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems, object_stores, storage
 from strategos.pipeline.history import kubeflow, runs, warned
+from strategos.pipeline.made_from import record as made_record
+from strategos.pipeline.made_from.record import Kept
 
 Json = dict[str, Any]
 
@@ -167,6 +169,32 @@ def _steps(base: str) -> dict[str, dict[str, float]]:
             run, node = info.path.removeprefix(f"{begin}/").split("/")[:2]
             times.setdefault(run, {})[node] = info.mtime.timestamp()
     return times
+
+
+def kept(root: str, pipeline: str, run_id: str) -> Kept:
+    """Reads what a run was made from; its code is recorded by digests alone.
+
+    Args:
+      root: `kubeflow.root`.
+      pipeline: The pipeline's name.
+      run_id: The run's id.
+
+    Raises:
+      UserError: This machine cannot read the object store, or the run has no such
+        record.
+    """
+    _check(root)
+    base = f"{mounts.opened_by_workers(root)}/{pipeline}"
+    try:
+        found = _record(base, run_id, node_ids.RESOLVE) or {}
+    except OSError as error:
+        raise _unreadable(root, object_stores.reason(error)) from error
+    if not found.get("made_from"):
+        raise UserError(
+            f"run {run_id}: no record of its settings and code below {root}: an "
+            "earlier version of Strategos compiled it"
+        )
+    return Kept(run_id, made_record.parsed(found["made_from"], run_id), None)
 
 
 def history(root: str, pipeline: str, limit: int | None = None) -> list[runs.Run]:

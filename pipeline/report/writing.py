@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from strategos.components.push_targets import reports, targets
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.made_from import compared
+from strategos.pipeline.made_from import record as kept_record
 from strategos.pipeline.report import content, document, page, record, static
 from strategos.pipeline.root.state import make_state, state_folder
 
@@ -89,7 +91,8 @@ def write(
     found = None
     if compare:
         other = runs.run(store, compare)
-        found = compared.compare(other, read.run, str(store.root))
+        kept = functools.partial(kept_record.read, str(store.root))
+        found = compared.compare(other, read.run, kept)
         target = target.with_name(f"report-since-{other.run_id.replace('/', '-')}.html")
     if without_scripts:
         target = target.with_name(f"{target.stem}-static.html")

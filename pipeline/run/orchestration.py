@@ -23,17 +23,18 @@ from strategos.components.errors import (
     InterruptedRunError,
     UserError,
 )
+from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.made_from import making
-from strategos.pipeline.plan import planning
+from strategos.pipeline.plan import caching, planning
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.planning import RunFiles, RunOptions
 from strategos.pipeline.plan.reuse import compiled
 from strategos.pipeline.root import lease, lock, metadata, moved_root, names
-from strategos.pipeline.root.state import state_folder
+from strategos.pipeline.root.state import file_hashes, state_folder
 from strategos.pipeline.run import journal, preflight, retrain
 from strategos.pipeline.run.interruption import Interruption
 from strategos.pipeline.runners import NodeFailedError, environment, light
@@ -180,7 +181,7 @@ def run(
             with on_start(files.events), started.pop_all():  # the view ends last
                 plan = planning.plan(config, data, options, files, client)
                 preflight.reject_containers(config, plan.ir)
-                making.keep(config, data, plan)
+                _keep_record(config, data, plan)
                 with held.interrupting() if held else contextlib.nullcontext():
                     result = _run_plan(plan, config, client, interruption, held)
                 if not result.exit_code:
@@ -188,6 +189,13 @@ def run(
                 events.emit("run_finished", outcome=result.outcome)
         events.open_sink(None)
     return result
+
+
+def _keep_record(config: Config, data: Listing, plan: Plan) -> None:
+    """Records what a run is made from."""
+    named = config.trainer.named_weights or NOTHING
+    weights = caching.weights_by_content(named, file_hashes(config.run.root))
+    making.keep(config, data, plan.run_id, weights, part="part" in plan.facts)
 
 
 def _open_metadata(config: Config, earlier: set[str]) -> None:

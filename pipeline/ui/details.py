@@ -9,6 +9,7 @@ from strategos.pipeline.history import lineage as lineages
 from strategos.pipeline.history import runs as past_runs
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.made_from import compared as comparing
+from strategos.pipeline.made_from import record as kept_record
 from strategos.pipeline.report import content, record, writing
 from strategos.pipeline.report.document import (
     Block,
@@ -75,7 +76,8 @@ def compared(source: Source, store: Store, before: str, after: str) -> Page:
     """
     ids = map(source.index.find, (before, after))
     first, second = (past_runs.run(store, run_id) for run_id in ids)
-    found = comparing.compare(first, second, source.root)
+    kept = functools.partial(kept_record.read, source.root)
+    found = comparing.compare(first, second, kept)
     runs: list[tuple[str, Cell]] = [
         (name, pages.run_link(each.run_id))
         for name, each in (("other run", first), ("this run", second))

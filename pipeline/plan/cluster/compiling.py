@@ -9,6 +9,7 @@ read. The other steps take its outputs as parameters.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from strategos.components.user_code.workload_paths import WorkloadPaths
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.config.types import LATEST
+from strategos.pipeline.made_from import making, record
 from strategos.pipeline.plan import caching, graph, tfx_adapter
 from strategos.pipeline.plan.cluster import paths, reporting, resolve, steps, uploads
 
@@ -111,7 +113,10 @@ def _compile(
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
     _record_steps(spec)
-    question = resolve.ResolveRequest.of(moved, key, take_over)
+    made = record.to_json(making.of_settings(config, moved))
+    question = dataclasses.replace(
+        resolve.ResolveRequest.of(moved, key, take_over), made_from=made
+    )
     resolve.add_to(spec, question, defaults, section.image)
     if target == "kubeflow":  # Vertex AI itself names the outputs from its cache
         _record_steps(spec)

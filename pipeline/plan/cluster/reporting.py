@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.container import step_record
+from strategos.pipeline.made_from import making
 from strategos.pipeline.plan.cluster import resolve
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def add_to(spec: Json, config: Config, target: str, image: str) -> None:
       target: `kubeflow` or `vertex`.
       image: The container image.
     """
-    settings = config.model_dump(mode="json", by_alias=True)
-    settings.pop("notify")  # its addresses may contain passwords
-    origins = {k: x for k, x in config.origins.items() if not k.startswith("notify")}
+    settings, origins = making.settings(config)
     last = {node_ids.RUN_REPORT: node_ids.EVALUATOR}
     if config.pusher:
         last[node_ids.MODEL_REPORT] = node_ids.PUSHER

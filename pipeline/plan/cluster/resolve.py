@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import json
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
+from strategos.pipeline.made_from import making, record
 from strategos.pipeline.plan import compared_spans, production
 from strategos.pipeline.plan.production import Production
 
@@ -66,6 +68,7 @@ class ResolveRequest:
       cache: `run.cache`; if false, an unchanged candidate is another model.
       root: The root of the artifacts.
       take_over: As in `planning.RunOptions`.
+      made_from: Of `record.to_json`, without data and stack; {} keeps no record.
     """
 
     pattern: str
@@ -81,6 +84,7 @@ class ResolveRequest:
     cache: bool = True
     root: str = ""
     take_over: str | None = None
+    made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -176,12 +180,15 @@ def _take_outputs(task: dict[str, Any]) -> None:
     task["dependentTasks"] = sorted({*task.get("dependentTasks", ()), NODE})
 
 
-def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str, str]:
+def answer(
+    question: ResolveRequest, parameters: Mapping[str, Any], memo: Path | None = None
+) -> dict[str, str]:
     """Decides on the outputs of the step.
 
     Args:
       question: The settings when the pipeline was compiled.
       parameters: The values of the run's parameters, by name.
+      memo: File that caches digests. Default: none.
 
     Returns:
       A value for each of `_OUTPUTS`.
@@ -192,12 +199,7 @@ def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str,
     """
     if not question.gangs:
         _reject_gangs(parameters["distribution"])
-    data = Listing(
-        question.pattern,
-        parameters["spans"],
-        Completeness(question.marker, question.quiet),
-        held_out=question.held_out,
-    )
+    data = _data(question, parameters)
     to = question.destination
     serving = production.described(to) if to else None
     if serving:
@@ -205,7 +207,7 @@ def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str,
         production.reject_other(to, *about)
     answers = {
         "spans": json.dumps([[span.number, span.version] for span in data.chosen]),
-        "data_fingerprint": spans.fingerprint(data.chosen),
+        "data_fingerprint": spans.fingerprint(data.chosen, memo),
         "compared_spans": NOTHING,
     }
     if question.gates:
@@ -220,6 +222,35 @@ def answer(question: ResolveRequest, parameters: Mapping[str, Any]) -> dict[str,
         "warm_start": _weights(question, parameters["warm_start"], serving, candidate),
         "candidate": candidate,
     }
+
+
+def _data(question: ResolveRequest, parameters: Mapping[str, Any]) -> Listing:
+    return Listing(
+        question.pattern,
+        parameters["spans"],
+        Completeness(question.marker, question.quiet),
+        held_out=question.held_out,
+    )
+
+
+def _made_from(
+    question: ResolveRequest, parameters: Mapping[str, Any], memo: Path
+) -> dict[str, Any]:
+    """The record of what the run is made from; {} without one.
+
+    A warning is all that follows if there can be none, as in a local run.
+    """
+    if not question.made_from:
+        return {}
+    try:
+        made = record.parsed(question.made_from, "")
+        settings = runtime_parameters.applied(made.settings, parameters)
+        made = dataclasses.replace(made, settings=settings)
+        chosen = _data(question, parameters).chosen
+        return record.to_json(making.with_data(made, chosen, memo))
+    except (OSError, UserError) as error:
+        print(f"{NODE}: the run keeps no record: {error}", file=sys.stderr)
+        return {}
 
 
 def _reject_gangs(distribution: str) -> None:
@@ -296,15 +327,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--question", required=True, type=json.loads)
     parser.add_argument("--input", required=True, type=json.loads)
     options = parser.parse_args(arguments)
-    try:
-        answers = answer(
-            ResolveRequest(**options.question),
-            options.input["inputs"]["parameterValues"],
-        )
-    except UserError as error:
-        print(f"{NODE}: {error}", file=sys.stderr)
-        return error.exit_code
-    step_record.write_answer(step_record.taken_from(options.input), answers)
+    question = ResolveRequest(**options.question)
+    parameters = options.input["inputs"]["parameterValues"]
+    with tempfile.TemporaryDirectory() as folder:
+        memo = Path(folder, "digests.json")
+        try:
+            answers = answer(question, parameters, memo)
+        except UserError as error:
+            print(f"{NODE}: {error}", file=sys.stderr)
+            return error.exit_code
+        made = _made_from(question, parameters, memo)
+    step_record.write_answer(step_record.taken_from(options.input), answers, made)
     for name, output in options.input["outputs"]["parameters"].items():
         file = Path(output["outputFile"])
         file.parent.mkdir(parents=True, exist_ok=True)

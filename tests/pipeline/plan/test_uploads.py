@@ -47,8 +47,8 @@ def urls(spec):
 
 def without_urls(spec):
     copy = json.loads(json.dumps(spec))
-    for report in ("RunReport", "ModelReport"):
-        containers(copy)[report].pop("args")  # the settings, `modules` among them
+    for step in ("Resolve", "RunReport", "ModelReport"):
+        containers(copy)[step].pop("args")  # the settings, `modules` among them
     for container in containers(copy).values():
         env = [e for e in container.pop("env", ()) if e["name"] != VARIABLE]
         for each in env:  # what the launcher of a job needs is no part of a cache key

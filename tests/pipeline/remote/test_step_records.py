@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
-from strategos.components.container import step_record
+from strategos.components.container import mounts, step_record
 from strategos.components.errors import UserError
 from strategos.pipeline import cli
+from strategos.pipeline.config import loading
 from strategos.pipeline.history import runs
+from strategos.pipeline.plan.cluster import compiling, resolve
 from strategos.pipeline.remote import step_records
 
 ROOT = "minio://bucket/root"
@@ -153,6 +157,88 @@ def test_the_commands_show_runs_that_have_been_on_kubeflow_alone(
     workload.write_text(workload.read_text().replace("name: flights", "name: other"))
     assert cli.main(["runs", str(workload)]) == 1
     assert "no runs yet" in capsys.readouterr().err
+
+
+@pytest.fixture
+def resolved(workload, tmp_path, monkeypatch, record):
+    """Compiles the workload, and runs the first step of a run: `resolved(run, …)`."""
+    workload.write_text(
+        workload.read_text() + f"kubeflow: {{image: x, root: '{ROOT}'}}\n"
+    )
+    monkeypatch.setenv(mounts.VARIABLE, str(tmp_path / "mounts"))
+
+    def run(run_id, **parameters):
+        sets = ["pusher.to=s3://models/flights", f"kubeflow.context={workload.parent}"]
+        config = loading.load(workload, (), sets).config
+        compiling.compile_to(config, "kubeflow", tmp_path / "out")
+        spec = next(yaml.safe_load_all((tmp_path / "out").read_text()))
+        executors = spec["deploymentSpec"]["executors"]
+        words = executors["Resolve_executor"]["container"]["args"]
+        # The workload is at the same path here as in the image.
+        words = [each.replace("/workload", str(workload.parent)) for each in words]
+        question = json.loads(words[1]) | {"destination": ""}
+        given = spec["root"]["inputDefinitions"]["parameters"]
+        values = {name: each["defaultValue"] for name, each in given.items()}
+        uri = f"{ROOT}/flights/{run_id}/Resolve/record"
+        outputs = {"artifacts": {"record": {"artifacts": [{"uri": uri}]}}}
+        call = {
+            "inputs": {"parameterValues": values | parameters},
+            "outputs": outputs | {"parameters": {}},
+        }
+        words = ["--question", json.dumps(question), "--input", json.dumps(call)]
+        assert resolve.main(words) == 0
+        written = Path(mounts.Mounts().local(uri), step_record.FILE).read_text()
+        made_from = json.loads(written)["made_from"]
+        for node in STEPS:
+            more = {"made_from": made_from} if node == "Resolve" else {}
+            record(run_id, node, dict.fromkeys(STEPS, run_id), **more)
+
+    return run
+
+
+def test_two_runs_on_kubeflow_are_compared_by_what_they_were_made_from(
+    resolved, workload, capsys
+):
+    resolved("r1")
+    with workload.with_name("model.py").open("a") as file:
+        file.write("# another comment\n")
+    (changed, *_) = sorted(workload.parent.glob("data/span-2/*.csv"))
+    lines = changed.read_text().splitlines(keepends=True)
+    changed.write_text("".join([*lines, lines[-1]]))
+    time.sleep(1.1)  # the store has whole seconds
+    resolved("r2", epochs=7.0)
+    capsys.readouterr()
+    assert cli.main(["runs", "compare", str(workload), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found[x]["run_id"] for x in ("before", "after")] == ["r1", "r2"]
+    assert found["unknown"] == "" and found["stack"] == []
+    (setting,) = found["settings"]
+    assert setting["name"] == "trainer.epochs" and setting["after"] == 7
+    assert [(x["path"], x["state"]) for x in found["code"]] == [("model.py", "changed")]
+    assert [(x["path"], x["state"]) for x in found["data"]] == [
+        (str(changed), "changed")
+    ]
+    assert {x["name"]: x["after"] for x in found["metrics"]} == SUMMARY["overall"]
+    assert cli.main(["runs", "compare", "r1", "r2", str(workload)]) == 0
+    shown = capsys.readouterr().out
+    assert "model.py changed" in shown and "trainer.epochs" in shown
+    assert cli.main(["runs", "compare", "r1", "r1", str(workload)]) == 2
+    assert "run r1 is compared with itself" in capsys.readouterr().err
+
+
+def test_runs_compiled_by_an_earlier_version_are_compared_by_their_metrics(
+    record, workload, capsys
+):
+    section = f"kubeflow: {{image: x, root: '{ROOT}'}}\n"
+    text = workload.read_text().replace("name: flights", "name: early")
+    workload.write_text(text + section)
+    record("r1", "Resolve", {}, pipeline="early")
+    assert cli.main(["runs", "compare", str(workload)]) == 2
+    assert "there is only one run so far" in capsys.readouterr().err
+    record("r2", "Resolve", {}, pipeline="early")
+    assert cli.main(["runs", "compare", "r1", "r2", str(workload), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["unknown"]
+    assert told.startswith("run r1: no record of its settings and code below minio://")
 
 
 def test_store_that_cannot_be_read_is_named_with_the_remedy(monkeypatch):
