@@ -258,7 +258,7 @@ def test_history_lists_every_run_with_its_outcome(flights):
     listed = json.loads(flights.strategos("runs", str(flights.yaml), "--json").stdout)
     outcomes = [run["outcome"] for run in listed]
     assert outcomes[0] == "stopped"
-    assert outcomes.count("blessed") == 4
+    assert outcomes.count("blessed") == 5
     assert {"failed", "not blessed"} <= set(outcomes)
     shown = flights.strategos("runs", str(flights.yaml)).stdout
     assert "not blessed" in shown

@@ -211,6 +211,10 @@ def _is_independent(name: str, model: tf.keras.Model) -> bool:
     if any(getattr(type(model), x) is not getattr(stock, x) for x in _OVERRIDDEN):
         return False
     if _is_loss(name):
+        # Keras 3 averages the loss of an output over batches, however many rows they
+        # have, that of all outputs over rows.
+        if name != "loss" and keras3.is_model(model):
+            return False
         means = all(map(_is_mean, tf.nest.flatten(model.loss)))
         return means and not compiled.adds_losses(model)
     own = compiled.metrics_of_user(model)

@@ -298,6 +298,29 @@ def test_what_depends_on_the_division_of_batches_is_compared_on_one_replica_only
         verification.check_metrics(model, _facts(changed, 1), found, evaluate, 40)
 
 
+@pytest.mark.parametrize("package", [tf.keras, keras], ids=["tf_keras", "keras"])
+def test_the_loss_of_an_output_is_compared_where_keras_averages_it_over_rows(package):
+    inputs = package.Input((2,))
+    heads = {x: package.layers.Dense(1, name=x)(inputs) for x in ("one", "other")}
+    model = package.Model(inputs, heads)
+    model.compile("sgd", dict.fromkeys(heads, "mean_squared_error"))
+    rows = np.random.default_rng(1).normal(size=(40, 2)).astype("float32")
+    labels = dict.fromkeys(heads, rows[:, :1] ** 3)
+    data = tf.data.Dataset.from_tensor_slices((rows, labels))
+
+    def evaluated(batch):
+        return model.evaluate(data.batch(batch), verbose=0, return_dict=True)
+
+    fit, found = evaluated(32), evaluated(25)  # as on two replicas, and in the export
+    by_rows = np.isclose(fit["one_loss"], found["one_loss"], rtol=1e-4)
+    assert by_rows == (package is not keras)
+    verification.check_metrics(model, _facts(fit, 2), found, lambda: found, 40)
+    differing = "loss" if package is keras else "loss .*one_loss .*other_loss"
+    changed = {name: value + 1 for name, value in found.items()}
+    with pytest.raises(UserError, match=f"in epoch 2 .*: {differing} [0-9.]+ for"):
+        verification.check_metrics(model, _facts(changed, 2), found, lambda: found, 40)
+
+
 def test_metrics_that_are_sampled_are_not_compared():
     class Sampled(tf.keras.Model):
         def test_step(self, data):
