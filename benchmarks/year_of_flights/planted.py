@@ -89,9 +89,9 @@ PLANTED = (
         flipped=True,
     ),
     Planted(
-        "flipped labels and the bug `*` for `/`",
-        [_SCALE],
-        [_APRIL, "preprocessing.py"],
+        "flipped labels and one epoch in place of six",
+        [_EPOCHS],
+        [_APRIL, _EPOCHS_KEY],
         flipped=True,
     ),
 )
