@@ -7,6 +7,7 @@ the Trainer's specification and its worker's arguments are derived from the tabl
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,14 +99,14 @@ def applied(
       settings: The settings, nested.
       parameters: Values by name; launchers hand whole numbers over as 3 or as 3.0.
     """
-    copy = json.loads(json.dumps(settings))
+    changed = copy.deepcopy(dict(settings))
     for each in TABLE:
         if each.setting and each.name in parameters:
             *sections, name = each.setting.split(".")
-            place = copy
+            place = changed
             for section in sections:
                 place = place[section]
             value = each.decode(parameters[each.name])
             is_none = value == NOTHING
             place[name] = None if is_none else int(value) if each.type is int else value
-    return dict(copy)
+    return changed

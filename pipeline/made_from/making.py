@@ -36,10 +36,10 @@ def keep(
     """
     memo = file_hashes(config.run.root)
     try:
-        files = _files(code(config))
-        made = with_data(of_settings(config, config, memo), data.chosen, memo)
+        of_node = code(config)
+        made = with_data(of_settings(config, of_node, memo), data.chosen, memo)
         made = dataclasses.replace(made, weights=weights, part=part)
-        record.write(state_folder(config.run.root), run_id, made, files)
+        record.write(state_folder(config.run.root), run_id, made, _files(of_node))
     except OSError as error:
         events.emit(
             "warning",
@@ -79,25 +79,26 @@ def _members(folder: Path, module: str, declared: Sequence[str]) -> dict[str, Pa
 
 
 def of_settings(
-    local: Config, shown: Config, memo: Path | None = None
+    config: Config,
+    of_node: Mapping[str, Mapping[str, Path]],
+    memo: Path | None = None,
 ) -> record.MadeFrom:
     """What a run is made from, apart from its data, its weights and its stack.
 
     Args:
-      local: The effective settings, with the user's code on this machine.
-      shown: The settings to record; for a compiled pipeline, with the paths of steps.
+      config: The settings to record; of a compiled pipeline, with the paths of steps.
+      of_node: Result of `code`.
       memo: File that caches digests, see `digests.digests`. Default: none.
 
     Raises:
       OSError: A file of the user's code cannot be read.
     """
-    of_node = code(local)
     files = _files(of_node)
     hashed = digests.digests(list(map(str, files.values())), memo)
-    values, origins = settings(shown)
+    values, origins = settings(config)
     return record.MadeFrom(
         settings=values,
-        yaml=str(shown.path),
+        yaml=str(config.path),
         code=dict(zip(files, hashed, strict=True)),
         used_by={node: sorted(each) for node, each in of_node.items() if node},
         data=(),

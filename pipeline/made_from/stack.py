@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -25,13 +26,18 @@ def of_this_machine() -> dict[str, dict[str, str]]:
     Returns:
       Texts by name, in the sections `python`, `packages`, `machine`, `environment`.
     """
-    hashed = digests.of_sources(_STRATEGOS / "components")
     return {
         "python": {"version": platform.python_version()},
-        "packages": {**_packages(), "strategos.components": hashed},
+        "packages": {**_packages(), "strategos.components": components()},
         "machine": _machine(),
         "environment": _environment(os.environ),
     }
+
+
+@functools.cache
+def components() -> str:
+    """A hash of the code of Strategos' components."""
+    return digests.of_sources(_STRATEGOS / "components")
 
 
 def _packages() -> dict[str, str]:

@@ -53,6 +53,7 @@ from strategos.components.runtime_parameters import NOTHING
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import fingerprint
 from strategos.components.user_code.workload_paths import CONTENT
+from strategos.pipeline.made_from import stack
 from strategos.pipeline.plan import plugins, production
 from strategos.pipeline.root.state import file_hashes
 
@@ -193,8 +194,7 @@ def stack_versions() -> str:
     """
     versions = [f"{name} {metadata.version(name)}" for name in _STACK]
     python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
-    components = digests.of_sources(_PACKAGE / "components")
-    return ", ".join([*versions, python, f"components {components}"])
+    return ", ".join([*versions, python, f"components {stack.components()}"])
 
 
 def ir_key(config: Config, fingerprints: Fingerprints) -> str:

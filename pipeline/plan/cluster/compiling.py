@@ -113,7 +113,7 @@ def _compile(
     spec = job["pipelineSpec"]
     spec["defaultPipelineRoot"] = section.root
     _record_steps(spec)
-    made = record.to_json(making.of_settings(config, moved))
+    made = record.to_json(making.of_settings(moved, making.code(config)))
     question = dataclasses.replace(
         resolve.ResolveRequest.of(moved, key, take_over), made_from=made
     )

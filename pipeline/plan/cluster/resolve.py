@@ -181,13 +181,17 @@ def _take_outputs(task: dict[str, Any]) -> None:
 
 
 def answer(
-    question: ResolveRequest, parameters: Mapping[str, Any], memo: Path | None = None
+    question: ResolveRequest,
+    parameters: Mapping[str, Any],
+    data: Listing,
+    memo: Path | None = None,
 ) -> dict[str, str]:
     """Decides on the outputs of the step.
 
     Args:
       question: The settings when the pipeline was compiled.
       parameters: The values of the run's parameters, by name.
+      data: Result of `listing`.
       memo: File that caches digests. Default: none.
 
     Returns:
@@ -199,7 +203,6 @@ def answer(
     """
     if not question.gangs:
         _reject_gangs(parameters["distribution"])
-    data = _data(question, parameters)
     to = question.destination
     serving = production.described(to) if to else None
     if serving:
@@ -224,7 +227,16 @@ def answer(
     }
 
 
-def _data(question: ResolveRequest, parameters: Mapping[str, Any]) -> Listing:
+def listing(question: ResolveRequest, parameters: Mapping[str, Any]) -> Listing:
+    """The files of the spans that the run reads.
+
+    Args:
+      question: The settings when the pipeline was compiled.
+      parameters: The values of the run's parameters, by name.
+
+    Raises:
+      BadInputError: The spans do not exist.
+    """
     return Listing(
         question.pattern,
         parameters["spans"],
@@ -234,7 +246,7 @@ def _data(question: ResolveRequest, parameters: Mapping[str, Any]) -> Listing:
 
 
 def _made_from(
-    question: ResolveRequest, parameters: Mapping[str, Any], memo: Path
+    question: ResolveRequest, parameters: Mapping[str, Any], data: Listing, memo: Path
 ) -> dict[str, Any]:
     """The record of what the run is made from; {} without one.
 
@@ -246,8 +258,7 @@ def _made_from(
         made = record.parsed(question.made_from, "")
         settings = runtime_parameters.applied(made.settings, parameters)
         made = dataclasses.replace(made, settings=settings)
-        chosen = _data(question, parameters).chosen
-        return record.to_json(making.with_data(made, chosen, memo))
+        return record.to_json(making.with_data(made, data.chosen, memo))
     except (OSError, UserError) as error:
         print(f"{NODE}: the run keeps no record: {error}", file=sys.stderr)
         return {}
@@ -332,11 +343,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         memo = Path(folder, "digests.json")
         try:
-            answers = answer(question, parameters, memo)
+            data = listing(question, parameters)
+            answers = answer(question, parameters, data, memo)
         except UserError as error:
             print(f"{NODE}: {error}", file=sys.stderr)
             return error.exit_code
-        made = _made_from(question, parameters, memo)
+        made = _made_from(question, parameters, data, memo)
     step_record.write_answer(step_record.taken_from(options.input), answers, made)
     for name, output in options.input["outputs"]["parameters"].items():
         file = Path(output["outputFile"])

@@ -39,6 +39,11 @@ def first(small):
     return retrain(small, "--if-due").stdout
 
 
+def later(test):
+    """Marks a test after the first run, which `make test` leaves out."""
+    return pytest.mark.long(pytest.mark.usefixtures("first")(test))
+
+
 def retrain(workspace, *arguments, expect=0):
     return workspace.strategos(
         "retrain", str(workspace.yaml), *arguments, expect=expect
@@ -101,8 +106,7 @@ def test_what_is_due_is_run_and_then_it_is_not_due(small, first):
     lost.rename(serving)
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_bad_spans_are_stopped_and_left_out_from_then_on(small):
     rows = [line.split(",") for line in _read(small, 2)]
     bad = {
@@ -140,8 +144,7 @@ def _read(workspace, span):
     return file.read_text().splitlines()[1:]
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_a_fall_of_the_metrics_on_a_new_span_makes_a_run_due(small, write_span):
     file = write_span(small.folder, 10)
     quiet = "schedule={new_spans: never, metrics: {auc: {at_least: 0.99}}}"
@@ -155,8 +158,7 @@ def test_a_fall_of_the_metrics_on_a_new_span_makes_a_run_due(small, write_span):
     assert "schedule: `metrics` names `loss`, which is not in `evaluator" in wrong
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
     small, write_span
 ):
@@ -181,8 +183,7 @@ def test_data_that_arrive_after_the_decision_are_left_for_the_next_run(
         shutil.rmtree(bad)
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_a_model_that_is_too_old_is_trained_anew(small):
     old = ("--set", "schedule.max_age=1s", "--set", "data.spans=1..3")
     before = small.serving()
@@ -194,8 +195,7 @@ def test_a_model_that_is_too_old_is_trained_anew(small):
     assert len(small.serving()) == len(before) + 1
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_a_past_span_is_run_as_if_later_ones_had_not_arrived(small):
     strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}")
     planned = retrain(small, "--dry-run", "--spans", "2..3").stdout.splitlines()
@@ -215,8 +215,7 @@ def test_a_past_span_is_run_as_if_later_ones_had_not_arrived(small):
     assert "--spans: no span is in '8..9'; there are: 1, 2, 3, 4" in wrong
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_a_rejected_candidate_waits_for_new_data_or_a_change(small):
     strict = ("--set", "evaluator.bounds.auc={at_least: 1.0}", "--set")
     strict += ("data.spans=1..2",)
@@ -231,8 +230,7 @@ def test_a_rejected_candidate_waits_for_new_data_or_a_change(small):
 _QUIET = ("--set", "data.spans=1..2", "--set", "schedule.cron=0 0 1 1 *")
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_a_dozen_checks_write_nothing_but_the_decision(small, tmp_path):
     before = _files(small.folder)
     for _ in range(10):
@@ -266,8 +264,7 @@ def _assert_a_clock_checks_until_it_is_ended(small, log):
     assert f"; due by the clock at {year}-01-01 " in log.read_text()
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_what_cron_is_given_checks_once(small):
     words = ("export", str(small.yaml), "--to", "cron", *_QUIET)
     fields, command = small.strategos("schedule", *words).stdout.split("  ", 1)
@@ -276,8 +273,7 @@ def test_what_cron_is_given_checks_once(small):
     assert (small.folder / "retrain.log").read_text().startswith("Not due: model ")
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_the_model_before_the_live_one_can_be_live_again(small):
     *_, wanted, live = map(int, small.serving())
     done = small.strategos("rollback", str(small.yaml))
@@ -299,8 +295,7 @@ def test_the_model_before_the_live_one_can_be_live_again(small):
     assert "Trainer" in lineage
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_what_clean_leaves_is_enough_for_a_cached_run_and_a_rollback(small):
     small.run()
     options = (str(small.yaml), "--keep", "1", "--older-than", "1s")
@@ -315,8 +310,7 @@ def test_what_clean_leaves_is_enough_for_a_cached_run_and_a_rollback(small):
     assert "is live" in small.strategos("rollback", str(small.yaml)).stdout
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_a_canary_is_live_once_the_next_span_has_judged_it(small, write_span):
     words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..4")
     words += ("--set", "trainer.seed=9")
@@ -345,8 +339,7 @@ def test_a_canary_is_live_once_the_next_span_has_judged_it(small, write_span):
     assert not list(slot.rglob("*.*"))
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_an_aborted_canary_is_not_tried_again(small):
     words = ("--set", "pusher.canary=trial", "--set", "data.spans=1..4")
     words += ("--set", "trainer.seed=10")
@@ -364,8 +357,7 @@ def test_an_aborted_canary_is_not_tried_again(small):
     assert not list(slot.rglob("*.*")) and small.serving() == before
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_a_model_is_live_once_a_person_has_approved_it(small):
     words = ("--set", "pusher.canary=trial", "--set", "pusher.approval=true")
     words += ("--set", "data.spans=1..4", "--set", "trainer.seed=11")
@@ -394,8 +386,7 @@ def test_a_model_is_live_once_a_person_has_approved_it(small):
     assert small.run(*words).returncode == 0  # nothing waits any more
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("first")
+@later
 def test_server_that_is_away_is_no_reason_to_train(small):
     away = ("--set", "run.metadata=mysql://me@127.0.0.1:1/mlmd")
     done = retrain(small, "--dry-run", *away, expect=None)

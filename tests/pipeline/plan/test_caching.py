@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from strategos.pipeline.config import loading
+from strategos.pipeline.made_from import stack
 from strategos.pipeline.plan import caching
 
 PACKAGE = Path(caching.__file__).parents[2]
@@ -83,6 +84,8 @@ def test_compiled_pipeline_depends_on_all_code_that_compiling_reads(
     ]
     assert Path("components/evaluator/tfma/eval_config.py") in read
     monkeypatch.setattr(caching, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(stack, "_STRATEGOS", tmp_path)
+    monkeypatch.setattr(stack, "components", stack.components.__wrapped__)
     uncached = caching.stack_versions.__wrapped__
     monkeypatch.setattr(caching, "stack_versions", uncached)
     seen = [key()]

@@ -24,11 +24,15 @@ def question(workload, tmp_path):
     return resolve.ResolveRequest.of(loading.load(workload, (), [to]).config, "code")
 
 
+def answered(question, parameters):
+    return resolve.answer(question, parameters, resolve.listing(question, parameters))
+
+
 def test_spans_and_their_content_are_those_of_a_run_here(workload, question):
     for which in ("all", "latest", "1..2", "2"):
         config = loading.load(workload, (), [f"data.spans={which}"]).config
         here = planning.parameters(config, config.data.listing())
-        there = resolve.answer(question, {**RUN, "spans": which})
+        there = answered(question, {**RUN, "spans": which})
         for name in ("spans", "data_fingerprint"):
             assert there[name] == here[name]
 
@@ -37,13 +41,13 @@ def test_only_complete_spans_are_read(workload):
     marked = ["data.complete.marker=data/span-{SPAN}/_SUCCESS"]
     (workload.parent / "data" / "span-1" / "_SUCCESS").touch()
     config = loading.load(workload, (), marked).config
-    found = resolve.answer(resolve.ResolveRequest.of(config, "code"), RUN)
+    found = answered(resolve.ResolveRequest.of(config, "code"), RUN)
     assert json.loads(found["spans"]) == [[1, None]]
 
 
 def test_baseline_is_the_newest_version_that_serves(question, tmp_path):
     def baseline(**given):
-        return resolve.answer(question, {**RUN, **given})["baseline"]
+        return answered(question, {**RUN, **given})["baseline"]
 
     assert baseline() == "none"
     for version in (9, 10, 11):
@@ -61,12 +65,12 @@ def test_unchanged_candidate_keeps_the_baseline_that_it_was_compared_with(
     version = tmp_path / "serving" / "10"
     (version / "assets.extra").mkdir(parents=True)
     (version / "saved_model.pb").touch()
-    first = resolve.answer(question, RUN)
+    first = answered(question, RUN)
     assert first["baseline"] == str(version)
     pushed = {"fingerprint": first["candidate"], "baseline": "none"}
     (version / "assets.extra" / "manifest.json").write_text(json.dumps(pushed))
-    assert resolve.answer(question, RUN) == {**first, "baseline": "none"}
-    assert resolve.answer(question, {**RUN, "epochs": 6})["baseline"] == str(version)
+    assert answered(question, RUN) == {**first, "baseline": "none"}
+    assert answered(question, {**RUN, "epochs": 6})["baseline"] == str(version)
 
 
 def push(serving, version, **about):
@@ -85,11 +89,11 @@ def test_a_run_does_not_push_over_another_root_unless_it_takes_that_over(
     question = resolve.ResolveRequest.of(config, "code")
     place = "vm:/runs"
     push(tmp_path / "serving", 10, pushed_by={"root": question.root, "place": "x"})
-    resolve.answer(question, RUN)
+    answered(question, RUN)
     push(tmp_path / "serving", 11, pushed_by={"root": "5f", "place": place})
     with pytest.raises(BadInputError, match=f"another root, {place}"):
-        resolve.answer(question, RUN)
-    resolve.answer(resolve.ResolveRequest.of(config, "code", place), RUN)
+        answered(question, RUN)
+    answered(resolve.ResolveRequest.of(config, "code", place), RUN)
 
 
 def test_gates_judge_the_spans_that_the_model_in_production_has_not_seen(
@@ -100,18 +104,18 @@ def test_gates_judge_the_spans_that_the_model_in_production_has_not_seen(
     sets = ["gates={missing: 0.1}", f"pusher.to={tmp_path / 'serving'}"]
     config = loading.load(workload, (), sets).config
     question = resolve.ResolveRequest.of(config, "code")
-    first = resolve.answer(question, RUN)
+    first = answered(question, RUN)
     here = planning.parameters(config, config.data.listing())
     assert first["compared_spans"] == here["compared_spans"]  # the newest one
 
     push(tmp_path / "serving", 10, spans=[[1, None], [2, None]])
     here = planning.parameters(config, config.data.listing(), {3, 4})
-    again = resolve.answer(question, RUN)
+    again = answered(question, RUN)
     assert again["compared_spans"] == here["compared_spans"]
     assert [each[0] for each in json.loads(again["compared_spans"])["judged"]] == [3, 4]
     assert again["candidate"] == first["candidate"]
     plain = loading.load(workload, (), sets[1:]).config
-    found = resolve.answer(resolve.ResolveRequest.of(plain, "code"), RUN)
+    found = answered(resolve.ResolveRequest.of(plain, "code"), RUN)
     assert found["compared_spans"] == "none"
 
 
@@ -123,7 +127,7 @@ def test_training_starts_from_the_weights_in_the_newest_version(workload, tmp_pa
     def answer(*more, **given):
         config = loading.load(workload, (), [*sets, *more]).config
         question = resolve.ResolveRequest.of(config, "code")
-        return resolve.answer(question, {**latest, **given})
+        return answered(question, {**latest, **given})
 
     first = answer()
     assert first["warm_start"] == "none"  # nothing is pushed yet
@@ -146,14 +150,14 @@ def test_a_window_that_leaves_no_span_for_training_is_rejected(workload, taken):
     split = f"data.split={{by: span, {taken}, keys: []}}"
     config = loading.load(workload, (), [split]).config
     with pytest.raises(BadInputError) as raised:
-        resolve.answer(resolve.ResolveRequest.of(config, "code"), RUN)
+        answered(resolve.ResolveRequest.of(config, "code"), RUN)
     assert raised.value.key == "data.split.spans"
 
 
 def test_candidate_is_another_if_data_code_or_parameters_are(question, workload):
     def candidate(key="code", **given):
         asked = resolve.ResolveRequest(**{**vars(question), "key": key})
-        return resolve.answer(asked, {**RUN, **given})["candidate"]
+        return answered(asked, {**RUN, **given})["candidate"]
 
     first = candidate()
     assert candidate(batch_size=512, baseline="none") == first
@@ -178,7 +182,7 @@ def test_candidate_is_another_if_data_code_or_parameters_are(question, workload)
 )
 def test_impossible_parameters_are_rejected(question, given, key, expected):
     with pytest.raises(BadInputError) as raised:
-        resolve.answer(question, {**RUN, **given})
+        answered(question, {**RUN, **given})
     assert raised.value.key == key
     assert expected in str(raised.value)
 
