@@ -122,7 +122,8 @@ def archives(client):
 def keys(spec, *renamed):
     """What KFP's cache compares of each step, besides its artifacts.
 
-    Not of the report, which shows the settings, where the modules are among them.
+    Not of the report, nor of what Resolve keeps of the run: both have the settings,
+    where the modules are among them.
     """
     if renamed:
         spec = json.loads(json.dumps(spec).replace(*map(str, renamed)))
@@ -133,6 +134,9 @@ def keys(spec, *renamed):
         label = spec["components"][name]["executorLabel"]
         container = dict(spec["deploymentSpec"]["executors"][label]["container"])
         container.pop("env", None)
+        if name == "Resolve":
+            question = json.loads(container["args"][1])
+            container["args"] = question | {"made_from": {}}
         found[name] = (container, task.get("inputs"), spec["components"][name])
     return found
 
