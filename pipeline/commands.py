@@ -224,20 +224,20 @@ def reject_target(config: Config, target: str, *others: UserError) -> None:
 
 
 def prepare_image_data(config: Config, target: str) -> None:
-    """Calls `data.prepare` if data are missing that the image of a target contains.
+    """Makes missing data that the image of a target contains, see `prepare_data`.
 
     Args:
       config: The effective settings, after `reject_target`.
       target: `kubeflow` or `vertex`.
 
     Raises:
-      BadInputError: The function failed, or made no file that matches the pattern.
+      BadInputError: See `prepare_data`.
     """
     from strategos.pipeline.plan.cluster import paths
-    from strategos.pipeline.run import orchestration
+    from strategos.pipeline.run import preparation
 
     if paths.is_in_image(config.data.examples, getattr(config, target)):
-        orchestration.prepare_data(config, config.data.listing())
+        preparation.prepare_data(config, config.data.listing())
 
 
 def compile_to(config: Config, target: str, output: Path, **options: Any) -> None:

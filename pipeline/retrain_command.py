@@ -17,7 +17,7 @@ from strategos.pipeline.history.store import Store
 from strategos.pipeline.plan import caching
 from strategos.pipeline.plan.retraining import RetrainingDecision
 from strategos.pipeline.root import lock
-from strategos.pipeline.run import comparison, orchestration, preflight
+from strategos.pipeline.run import comparison, orchestration, preflight, preparation
 from strategos.pipeline.run import retrain as retraining
 from strategos.pipeline.run.orchestration import Turn
 from strategos.pipeline.view.live import LiveView
@@ -59,7 +59,7 @@ def _decide_and_run(
     arguments: argparse.Namespace, config: Config, data: Listing, turn: Turn
 ) -> orchestration.Result | None:
     """Decides, and runs the pipeline on the chosen spans; None if no run started."""
-    orchestration.prepare_data(config, data)
+    preparation.prepare_data(config, data)
     data, decision = _decide(config, data)
     starts = decision.due or not arguments.if_due
     recorded = retraining.to_json(decision) | {

@@ -109,6 +109,11 @@ class Listing:
         }
         return Listing(self._pattern, self._which, self._complete, **mine | changes)
 
+    def forget(self) -> None:
+        """Lists the files again at the next use: there are new ones."""
+        for name in ("_editions", "found", "chosen"):
+            self.__dict__.pop(name, None)
+
     @functools.cached_property
     def _editions(self) -> tuple[list[Span], list[Span]]:
         """Every version of every span, and the complete ones among them."""

@@ -7,6 +7,7 @@ span.
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from collections.abc import Sequence
@@ -23,6 +24,12 @@ def fixed_folder(pattern: str) -> str:
     """The folder before any placeholder or wildcard: `/a` of `/a/{SPAN}/*.csv`."""
     fixed = re.split(r"[{*?\[]", pattern, maxsplit=1)[0]
     return os.path.dirname(fixed)
+
+
+def placeholder(pattern: str) -> str:
+    """What numbers the spans: `SPAN`, `DATE` (in whatever form), or "" for nothing."""
+    named = re.search(r"\{(SPAN|DATE|YYYY)\b", pattern)
+    return named[1].replace("YYYY", "DATE") if named else ""
 
 
 def check(pattern: str) -> None:
@@ -47,6 +54,23 @@ def check(pattern: str) -> None:
     if problems:
         message = f"{pattern}: {'; '.join(problems)}"
         raise BadInputError(message, key="data.examples")
+
+
+def path_of(pattern: str, number: int) -> str:
+    """The path of one span's file: `day-20240301.csv` of `day-{DATE}.csv`.
+
+    Args:
+      pattern: A pattern without wildcards and `{VERSION}`.
+      number: Number of the span; for a pattern with dates, the days since 1970.
+    """
+    day = datetime.date(1970, 1, 1) + datetime.timedelta(number)
+    dated = {"DATE": f"{day:%Y%m%d}", "YYYY": f"{day:%Y}"}
+    dated |= {"MM": f"{day:%m}", "DD": f"{day:%d}"}
+    parts = _PLACEHOLDER.split(pattern)
+    for index in range(1, len(parts), 2):
+        spelled = str(number).zfill(_width(parts[index]))
+        parts[index] = dated.get(parts[index], spelled)
+    return "".join(parts)
 
 
 def to_glob(pattern: str) -> str:

@@ -189,6 +189,16 @@ def _unseen_files(
                 received=path,
                 remedy=_FIXES[target],
             )
+    query = config.data.query
+    file = query.file if query else ""
+    asks = not paths.is_in_image(config.data.examples, section)
+    if file and asks and not paths.is_mounted(file, section):
+        yield config.problem(
+            "data.query.database",
+            "the step that asks for new spans cannot see the file",
+            received=file,
+            remedy=f"Put it on a volume of `{target}`, or use a server.",
+        )
 
 
 def _pusher_problems(

@@ -12,7 +12,8 @@ from pathlib import Path
 from strategos.components import node_ids
 from strategos.components.data_files import sources, spans
 from strategos.components.data_files.listing import Listing
-from strategos.components.errors import UserError
+from strategos.components.data_files.queries import databases
+from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote, needs_copies, unknown
 from strategos.components.user_code import modules
@@ -229,7 +230,12 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     Returns:
       The files (empty if one has a problem), and the problems with them.
     """
-    key = "data.examples"
+    key, query = "data.examples", config.data.query
+    try:
+        if query:
+            databases.require_driver(query.database)
+    except BadInputError as error:
+        return [], [config.located(error)]
     cause = unknown(config.data.examples)
     if cause:
         return [], [config.problem(key, cause)]
@@ -238,7 +244,8 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
             key = "data.spans"
         chosen = data.chosen
     except UserError as error:
-        if isinstance(error, spans.NoFilesError) and config.data.prepare:
+        missing = isinstance(error, spans.NoFilesError) and config.data.maker
+        if missing or query:  # `prepare_data` checks them then
             return [], []
         signs = [each for each in "{}[]*?" if each in str(config.folder)]
         if signs:

@@ -156,7 +156,8 @@ def _settings(kept: Kept, folder: Path, home: Path, weights: str) -> dict[str, A
     if trainer["warm_start"] == LATEST:
         trainer["warm_start"] = None if weights == NOTHING else weights
     run.update(root=str(folder / "root"), metadata=None, cache=True)
-    data = {**made["data"], "complete": None, "prepare": None, **_links(kept, folder)}
+    made_anew = dict.fromkeys(("complete", "prepare", "query"))
+    data = {**made["data"], **made_anew, **_links(kept, folder)}
     schema = dict(made["schema"])
     if schema["file"] and not is_remote(schema["file"]):
         beside = os.path.relpath(schema["file"], Path(kept.made_from.yaml).parent)

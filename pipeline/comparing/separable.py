@@ -32,7 +32,7 @@ _ABSENT = object()
 _WITHOUT_EFFECT = {
     *(("name",), ("run",), ("evaluator", "bounds"), ("evaluator", "slices")),
     *(("trainer", "compare_fresh"), ("trainer", "fresh_every")),
-    *(("data", key) for key in ("examples", "spans", "complete", "prepare")),
+    *(("data", key) for key in ("examples", "spans", "complete", "prepare", "query")),
     *((key,) for key in reproduction.LEFT_OUT),
 }
 """Settings that change no metric, or that the record's list of files replaces."""

@@ -14,6 +14,7 @@ from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.span_validator.gate import GATES
 from strategos.components.wording import counted
 from strategos.pipeline.config.data_files.csv import Csv
+from strategos.pipeline.config.data_files.query import Query
 from strategos.pipeline.config.data_files.split import Split
 from strategos.pipeline.config.plugins import chosen
 from strategos.pipeline.config.problems import reject, reject_at
@@ -92,6 +93,10 @@ class Data(Section):
         description="`module:function` that makes missing data (by default function "
         "`prepare`), called with the folder of the YAML.",
     )
+    query: Query | None = Field(
+        None,
+        description="A database whose rows become the files of `data.examples`.",
+    )
     csv: Csv = Field(
         default_factory=Csv,
         description="How CSV files are written.",
@@ -155,6 +160,17 @@ class Data(Section):
             )
         return split
 
+    @field_validator("query")
+    @classmethod
+    def _fills_the_files(
+        cls, query: Query | None, info: ValidationInfo
+    ) -> Query | None:
+        if query and info.data.get("prepare"):
+            raise reject("`data.prepare` makes the files, too", remedy="Remove one.")
+        if query and "examples" in info.data:
+            query.check_files(info.data["examples"])
+        return query
+
     @field_validator("complete")
     @classmethod
     def _marks_these_spans(
@@ -173,6 +189,12 @@ class Data(Section):
         return Listing(
             self.examples, self.spans, self.completeness, held_out=self.held_out
         )
+
+    @property
+    def maker(self) -> str:
+        """The key of what makes missing files; "" for nothing."""
+        made = {"prepare": self.prepare, "query": self.query}
+        return next((f"data.{key}" for key, value in made.items() if value), "")
 
     @property
     def reading(self) -> Reading:

@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import mask
+from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.introspect import Allowed, PathMark
@@ -71,7 +72,7 @@ class Section(BaseModel):
 
 def has_spans(pattern: str) -> bool:
     """Whether the glob `pattern` contains a placeholder for spans."""
-    return re.search(r"\{(SPAN|DATE|YYYY)\b", pattern) is not None
+    return bool(patterns.placeholder(pattern))
 
 
 def absolute(path: str, folder: str | Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from strategos.components.data_files import sources
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.root.state import make_state, state_folder
-from strategos.pipeline.run import orchestration
+from strategos.pipeline.run import preparation
 
 _FOLDERS = re.compile(r"[^*?\[{]*/")  # of a pattern, before its first wildcard
 
@@ -33,7 +33,7 @@ def of(config: Config, rows: int) -> list[str]:
       UserError: The data are missing or cannot be read.
     """
     data = config.data.listing()
-    orchestration.prepare_data(config, data)
+    preparation.prepare_data(config, data)
     folder = state_folder(config.run.root) / "samples" / str(rows)
     pattern = config.data.examples
     fixed = _FOLDERS.match(pattern)

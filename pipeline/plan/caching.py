@@ -73,7 +73,7 @@ _STACK = (
 )
 
 _NOT_COMPILED = (
-    *("data.examples", "data.complete", "data.prepare", "schema.file"),
+    *("data.examples", "data.complete", "data.prepare", "data.query", "schema.file"),
     *("trainer.checkpoint", "trainer.fresh_every", "trainer.compare_fresh"),
     *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
     *(

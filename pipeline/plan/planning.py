@@ -165,7 +165,7 @@ def needs_executors(config: Config, data: Listing, options: RunOptions) -> bool:
         return False
     try:
         request = _request(fingerprints, _values(config, data, options), options)
-    except UserError:  # `plan` raises it again, unless `data.prepare` makes the data
+    except UserError:  # `plan` raises it again, unless `prepare_data` makes the data
         return True
     return not (config.run.cache and compiled.is_done(config, fingerprints, request))
 

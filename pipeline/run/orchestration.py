@@ -9,23 +9,18 @@ import contextlib
 import datetime
 import json
 import logging
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strategos.components import events, node_ids, processes, worker_process
+from strategos.components import events, node_ids
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import (
-    BadInputError,
     ExitCode,
     InterruptedRunError,
     UserError,
 )
 from strategos.components.runtime_parameters import NOTHING
-from strategos.pipeline.checks import files as file_checks
-from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.made_from import making
@@ -35,24 +30,15 @@ from strategos.pipeline.plan.planning import RunFiles, RunOptions
 from strategos.pipeline.plan.reuse import compiled
 from strategos.pipeline.root import lease, lock, metadata, moved_root, names
 from strategos.pipeline.root.state import file_hashes, state_folder
-from strategos.pipeline.run import journal, preflight, retrain
+from strategos.pipeline.run import journal, preflight, preparation, retrain
 from strategos.pipeline.run.interruption import Interruption
-from strategos.pipeline.runners import NodeFailedError, environment, light
+from strategos.pipeline.runners import NodeFailedError, light
 from strategos.pipeline.runners.beam import BeamRunner
 from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.local import LocalRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_PREPARE = """
-import sys
-from strategos.components import worker_process
-from strategos.components.user_code import modules
-
-worker_process.end_with_input()
-modules.function(*sys.argv[1:4])(sys.argv[1])
-"""
 
 
 @dataclass(frozen=True)
@@ -172,7 +158,7 @@ def run(
             if planning.needs_executors(config, data, options):
                 client.start()  # its imports take seconds
             light.hide_heavy_imports()
-            prepare_data(config, data)
+            preparation.prepare_data(config, data)
             _open_metadata(config, earlier)
             events.open_sink(str(files.events))
             if taken_over := names.remember(config):
@@ -205,44 +191,6 @@ def _open_metadata(config: Config, earlier: set[str]) -> None:
     if connection.HasField("sqlite"):
         moved_root.follow(store, config.run.root)
     journal.close_abandoned(connection, config.name, earlier)
-
-
-def prepare_data(config: Config, data: Listing) -> None:
-    """Calls the workload's `data.prepare`, if it is set and the data are missing.
-
-    Args:
-      config: The effective settings.
-      data: The files that `data.examples` names.
-
-    Raises:
-      BadInputError: The function failed, or made no file that matches the pattern,
-        or data without a column that the settings name.
-    """
-    if not config.data.prepare or not data.is_empty:
-        return
-    module, _, function = config.data.prepare.partition(":")
-    command = [sys.executable, "-W", "ignore", "-c", _PREPARE]
-    process = subprocess.Popen(
-        [*command, str(config.folder), module, function or "prepare"],
-        stdin=subprocess.PIPE,  # never written to: it closes when this process ends
-        env={**environment.without_password(), **worker_process.HASH_SEED},
-        start_new_session=True,
-    )
-    try:
-        process.wait()
-    finally:
-        processes.end_session(process)
-    if process.returncode:
-        raise BadInputError(
-            f"{config.data.prepare} failed (see above), so no data exist at "
-            f"{config.data.examples}",
-            key="data.prepare",
-            place=config.where("data.prepare"),
-        )
-    # `data.found` raises if nothing was made; `check_data` would not.
-    problems = file_checks.check_data(config, data) if data.found else []
-    if problems:
-        raise ConfigError(problems, str(config.path))
 
 
 def _run_plan(

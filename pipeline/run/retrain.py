@@ -86,8 +86,8 @@ def decide(
     Raises:
       UserError: ML Metadata cannot be read.
     """
-    if config.data.prepare and data.is_empty:
-        reason = "Due: no data exist yet; `data.prepare` makes them."
+    if config.data.maker and data.is_empty:
+        reason = f"Due: no data exist yet; `{config.data.maker}` makes them."
         return RetrainingDecision(True, reason, "first", ())
     try:
         chosen = data.chosen

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from cloud_storage import CloudStorage
+from databases import PostgreSQL
 from kubernetes_cluster import Kubernetes
 from s3 import S3
 from server import running
@@ -40,6 +41,13 @@ def s3_client(environment):
         for name, value in store.environment().items():
             environment.setenv(name, value)
         yield store.client()
+
+
+@pytest.fixture(scope="module")
+def postgresql(free_ports):
+    """The URL of a database on a PostgreSQL server of its own."""
+    with running(PostgreSQL(*free_ports(1))) as found:
+        yield found.address
 
 
 @pytest.fixture(scope="module")

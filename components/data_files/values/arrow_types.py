@@ -17,7 +17,8 @@ def is_list(data_type: pa.DataType) -> bool:
 
 def is_time(data_type: pa.DataType) -> bool:
     """Whether values are dates, times of day or instants; no durations."""
-    return types.is_temporal(data_type) and not types.is_duration(data_type)
+    is_span = types.is_duration(data_type) or types.is_interval(data_type)
+    return types.is_temporal(data_type) and not is_span
 
 
 def is_text(data_type: pa.DataType) -> bool:

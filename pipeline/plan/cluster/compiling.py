@@ -115,7 +115,9 @@ def _compile(
     _record_steps(spec)
     made = record.to_json(making.of_settings(moved, making.code(config)))
     question = dataclasses.replace(
-        resolve.ResolveRequest.of(moved, key, take_over), made_from=made
+        resolve.ResolveRequest.of(moved, key, take_over),
+        made_from=made,
+        query=_query(config, section),
     )
     resolve.add_to(spec, question, defaults, section.image)
     if target == "kubeflow":  # Vertex AI itself names the outputs from its cache
@@ -145,6 +147,14 @@ def _of_pushes(config: Config, section: Kubeflow | Vertex) -> dict[str, str]:
     if config.trainer.warm_start == LATEST:
         variables[WEIGHTS_VARIABLE] = "1"
     return variables
+
+
+def _query(config: Config, section: Kubeflow | Vertex) -> dict[str, Any]:
+    """What a run asks a database; {} where the image contains the answers."""
+    query, examples = config.data.query, config.data.examples
+    if not query or paths.is_in_image(examples, section):
+        return {}
+    return dataclasses.asdict(query.snapshots(examples))
 
 
 def _record_steps(spec: Json) -> None:

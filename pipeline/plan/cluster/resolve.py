@@ -24,6 +24,7 @@ from strategos.components import node_ids, runtime_parameters
 from strategos.components.container import step_record
 from strategos.components.data_files import spans
 from strategos.components.data_files.listing import Completeness, Listing
+from strategos.components.data_files.queries import snapshots
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
@@ -69,6 +70,7 @@ class ResolveRequest:
       root: The root of the artifacts.
       take_over: As in `planning.RunOptions`.
       made_from: Of `record.to_json`, without data and stack; {} keeps no record.
+      query: The fields of a `snapshots.Query`; {} without a database.
     """
 
     pattern: str
@@ -85,6 +87,7 @@ class ResolveRequest:
     root: str = ""
     take_over: str | None = None
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    query: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -343,6 +346,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         memo = Path(folder, "digests.json")
         try:
+            if question.query:
+                snapshots.bring(snapshots.Query(**question.query), print)
             data = listing(question, parameters)
             answers = answer(question, parameters, data, memo)
         except UserError as error:

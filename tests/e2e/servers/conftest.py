@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from databases import PASSWORD, MariaDB, PostgreSQL
+from databases import PASSWORD, MariaDB
 from server import running
 
 from strategos.pipeline.root import metadata
@@ -22,13 +22,6 @@ def mariadb_server(tmp_path_factory, free_ports) -> Iterator[MariaDB]:
 def mariadb(mariadb_server) -> str:
     """The URL of a database on a MariaDB server of its own."""
     return mariadb_server.address
-
-
-@pytest.fixture(scope="module")
-def postgresql(free_ports) -> Iterator[str]:
-    """The URL of a database on a PostgreSQL server of its own."""
-    with running(PostgreSQL(*free_ports(1))) as found:
-        yield found.address
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from strategos.components.errors import BadInputError
@@ -51,6 +53,20 @@ def test_packages_of_the_image_need_not_be_on_this_machine(workload, write):
 def test_files_on_a_volume_need_not_be_on_this_machine(workload):
     sets = ["data.examples=/mnt/v/span-{SPAN}/*.csv", "trainer.warm_start=/mnt/v/model"]
     assert check(workload, *sets) == {}
+
+
+def test_database_of_new_spans_is_where_steps_see_it(workload):
+    def found(database, examples):
+        sql = "SELECT * FROM t WHERE n = {SPAN}"
+        query = json.dumps({"database": database, "sql": sql})
+        return check(workload, f"data.examples={examples}", f"data.query={query}")
+
+    in_image, mounted = "data/{SPAN}.parquet", "/mnt/v/{SPAN}.parquet"
+    assert found("sqlite:///a.db", in_image) == {}  # asked before the image is built
+    assert found("sqlite:////mnt/v/a.db", mounted) == {}
+    assert found("postgresql://a@b/c", mounted) == {}
+    (problem,) = found("sqlite:///a.db", mounted).items()
+    assert problem[0] == "data.query.database" and "cannot see the file" in problem[1]
 
 
 def test_missing_section_is_named_with_what_to_add(workload):

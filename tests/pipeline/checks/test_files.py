@@ -16,7 +16,7 @@ import pytest
 
 from strategos.pipeline.checks import files
 from strategos.pipeline.config.loading import ConfigError, load
-from strategos.pipeline.run import orchestration
+from strategos.pipeline.run import preparation
 
 
 def check(config, **where) -> list:
@@ -176,7 +176,7 @@ def test_data_that_are_made_are_checked_before_the_first_node(write, workload):
     data = config.data.listing()
     assert files.check(config, data) == []
     with pytest.raises(ConfigError, match=r"made.csv has no column `late`"):
-        orchestration.prepare_data(config, data)
+        preparation.prepare_data(config, data)
 
 
 def test_columns_of_compressed_files_are_read(workload):

@@ -217,3 +217,22 @@ def test_pipeline_without_cache_or_settings_of_pods(compiled):
     containers = [e["container"] for e in spec["deploymentSpec"]["executors"].values()]
     assert not any("resources" in each for each in containers)
     assert {each["image"] for each in containers} == {"x"}
+
+
+@pytest.mark.long
+def test_a_step_asks_for_data_that_are_in_no_image(compiled):
+    def asked(examples):
+        query = {"database": "postgresql://a@b/c", "sql": "SELECT {SPAN} AS x"}
+        sets = (f"data.examples={examples}", f"data.query={json.dumps(query)}")
+        spec = next(yaml.safe_load_all(compiled("kubeflow", *sets).read_text()))
+        executor = spec["deploymentSpec"]["executors"]["Resolve_executor"]
+        return json.loads(executor["container"]["args"][1])["query"]
+
+    on_store = "s3://bucket/{SPAN}.parquet"
+    assert asked(on_store) == {
+        "database": "postgresql://a@b/c",
+        "sql": "SELECT {SPAN} AS x",
+        "examples": on_store,
+        "first": 1,
+    }
+    assert asked("data/{SPAN}.parquet") == {}

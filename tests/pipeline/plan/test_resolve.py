@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 
+from strategos.components.data_files.queries import snapshots
 from strategos.components.errors import BadInputError
 from strategos.pipeline.config import loading
 from strategos.pipeline.plan import planning
@@ -197,3 +199,20 @@ def test_step_fails_by_a_message_without_a_traceback(question, capsys, tmp_path)
     printed = capsys.readouterr().err
     assert printed.startswith("Resolve: data.spans")
     assert not (tmp_path / "o").exists()
+
+
+def test_step_asks_the_database_for_new_spans_first(question, tmp_path):
+    with sqlite3.connect(tmp_path / "a.db") as database:
+        database.execute("CREATE TABLE t (span INTEGER, x REAL)")
+        database.executemany("INSERT INTO t VALUES (?, 1.5)", [(1,), (2,)])
+    examples = str(tmp_path / "rows-{SPAN}.parquet")
+    sql = "SELECT x FROM t WHERE span = {SPAN}"
+    query = snapshots.Query(f"sqlite:///{tmp_path}/a.db", sql, examples, 1)
+    asking = vars(question) | {"pattern": examples, "query": vars(query)}
+    call = {
+        "inputs": {"parameterValues": RUN},
+        "outputs": {"parameters": {"spans": {"outputFile": str(tmp_path / "o")}}},
+    }
+    words = ["--question", json.dumps(asking), "--input", json.dumps(call)]
+    assert resolve.main(words) == 0
+    assert json.loads((tmp_path / "o").read_text()) == [[1, None], [2, None]]
