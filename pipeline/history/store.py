@@ -39,7 +39,10 @@ _UNREADABLE = (  # Errors of ML Metadata for a corrupt file or an absent server.
     RuntimeError,
 )
 # Set by TFX itself.
-_INTERNAL = ("__is_null__", "is_external", "name", "state", "tfx_version")
+_INTERNAL = (
+    *("__execution_result__", "__is_null__"),
+    *("is_external", "name", "state", "tfx_version"),
+)
 
 
 class Store:

@@ -12,15 +12,19 @@ from strategos.components.data_files.sources.undeclared import OpenSource, in_ru
 from strategos.components.errors import UserError
 from strategos.components.slow_imports import pa
 
-_FEATURES = b"\x0a"  # of an Example, and the only field that it has
+_OF_EXAMPLE = (1,)  # the features
+_OF_SEQUENCE = (1, 2)  # the features of the context, and the lists
+_LISTS = "##lists"
+_TEXT = 2  # the wire type of messages
 _REMEDY = "The file is cut off or damaged: write or copy it again."
 
 
 class TfrecordSource(OpenSource):
     """A TFRecord file of tf.Examples, such as TFX's ExampleGens and TFDS write.
 
-    A feature that a record lacks, and one without values, is a missing value. Malformed
-    is a record that is no tf.Example.
+    A feature that a record lacks, and one without values, is a missing value. A list of
+    a SequenceExample is a feature with the value of each step. Malformed is a record
+    that is neither.
     """
 
     def __init__(self, path: str):
@@ -87,39 +91,94 @@ class TfrecordSource(OpenSource):
 
 def _parse(records: Sequence[bytes]) -> pa.RecordBatch | None:
     """The features as columns; None if a record is no Example, or types differ."""
-    from tfx_bsl.coders import example_coder
-
     from strategos.components.data_files.sources import structs
 
-    if not all(map(_has_features_only, records)):
+    fields = set(map(_fields, records))
+    if not fields <= {_OF_EXAMPLE, _OF_SEQUENCE}:
         return None
+    decode = _sequences if _OF_SEQUENCE in fields else _examples
     try:
-        batch = example_coder.ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
+        batch = decode(list(records))
     except RuntimeError:
         return None
-    return structs.unlisted(batch) if batch.num_columns else structs.empty(len(records))
+    if batch is None or not batch.num_columns:
+        return batch and structs.empty(len(records))
+    return structs.unlisted(batch)
 
 
-def _has_features_only(record: bytes) -> bool:
-    """Whether a record has no field besides the features of an Example.
+def _examples(records: list[bytes]) -> pa.RecordBatch:
+    from tfx_bsl.coders import example_coder
+
+    return example_coder.ExamplesToRecordBatchDecoder().DecodeBatch(records)
+
+
+def _sequences(records: list[bytes]) -> pa.RecordBatch | None:
+    """Context and lists as columns, each of lists; None if they are not.
+
+    Records without lists are Examples, too: both begin with their features.
+    """
+    from tfx_bsl.coders import sequence_example_coder
+
+    decoder = sequence_example_coder.SequenceExamplesToRecordBatchDecoder(_LISTS)
+    batch = decoder.DecodeBatch(records)
+    names = [name for name in batch.schema.names if name != _LISTS]
+    columns = {name: batch.column(batch.schema.get_field_index(name)) for name in names}
+    lists = batch.column(batch.schema.get_field_index(_LISTS))
+    for field, column in zip(lists.type, lists.flatten(), strict=True):
+        flat = _one_per_step(column)
+        if flat is None or field.name in columns:
+            return None
+        columns[field.name] = flat
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _one_per_step(column: pa.Array) -> pa.Array | None:
+    """Lists of the value of each step; None if a step has none or several.
+
+    Args:
+      column: For each row the steps, each a list; or null.
+    """
+    if pa.types.is_null(column.type):
+        return column
+    import numpy as np
+
+    steps = column.flatten()
+    lengths = pa.compute.fill_null(pa.compute.list_value_length(steps), 0)
+    if not pa.compute.all(pa.compute.equal(lengths, 1)).as_py() and len(steps):
+        return None
+    counts = pa.compute.fill_null(pa.compute.list_value_length(column), 0)
+    offsets = np.concatenate([[0], np.cumsum(counts.to_numpy())])
+    missing = np.append(column.is_null().to_numpy(zero_copy_only=False), False)
+    return pa.LargeListArray.from_arrays(
+        pa.array(offsets, mask=missing), steps.flatten()
+    )
+
+
+def _fields(record: bytes) -> tuple[int, ...] | None:
+    """Numbers of the message's fields; None if it is damaged, or has others than texts.
 
     A SequenceExample begins like an Example: parsed as one, it would lose its lists.
     """
-    position, shift, length = 1, 0, 0
-    if not record:
-        return True
-    if record[:1] != _FEATURES:
-        return False
-    for byte in record[1:11]:
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        position += 1
-        if byte < 0x80:
-            break
-    return position + length == len(record)
+    position, found = 0, []
+    while position < len(record):
+        key, length = record[position], 0
+        for count, byte in enumerate(record[position + 1 : position + 11]):
+            length |= (byte & 0x7F) << 7 * count
+            if byte < 0x80:
+                break
+        else:
+            return None
+        position += 2 + count + length
+        if position > len(record) or key & 7 != _TEXT:
+            return None
+        found.append(key >> 3)
+    return tuple(found) or _OF_EXAMPLE
 
 
 def _why(record: bytes) -> str:
-    if record[:1] == _FEATURES and not _has_features_only(record):
-        return "is no tf.Example, but perhaps a SequenceExample, which is not read"
-    return "is no tf.Example"
+    if _fields(record) != _OF_SEQUENCE:
+        return "is no tf.Example"
+    return (
+        "is a SequenceExample with a list that has not one value at each step, or with "
+        "a list and a feature of one name"
+    )

@@ -224,15 +224,43 @@ def test_keys_of_a_split_may_be_missing(tmp_path, run):
     assert sides[0] == sides[1]
 
 
-def test_a_sequence_example_is_rejected_by_name(tmp_path):
+def sequence_of(row, lists):
+    """A SequenceExample: `lists` in steps of one value, the others in the context."""
+    import tensorflow as tf
+
+    example = tf.train.Example.FromString(next(examples_of([row])))
+    sequence = tf.train.SequenceExample()
+    for name, feature in example.features.feature.items():
+        if name not in lists:
+            sequence.context.feature[name].CopyFrom(feature)
+            continue
+        kind = feature.WhichOneof("kind")
+        steps = sequence.feature_lists.feature_list[name]
+        for value in getattr(feature, kind).value:
+            getattr(steps.feature.add(), kind).value.append(value)
+    return sequence.SerializeToString()
+
+
+def test_lists_of_sequence_examples_are_those_of_parquet(tmp_path, run, expected):
+    rows = [without_nulls(flat(dict(row))) for row in ROWS]
+    records = [sequence_of(row, ("lists", "words")) for row in rows]
+    write_examples(tmp_path / "a.tfrecord", records)
+    assert rows_of(run(tmp_path / "a.tfrecord").features()) == expected
+
+
+@pytest.mark.parametrize("steps", [([1, 2],), ([1], [])])
+def test_a_step_without_one_value_is_rejected_by_its_record(tmp_path, steps):
     import tensorflow as tf
 
     sequence = tf.train.SequenceExample()
     sequence.context.feature["a"].int64_list.value.append(1)
-    steps = sequence.feature_lists.feature_list["l"].feature
-    steps.add().int64_list.value.append(3)
-    write_examples(tmp_path / "a.tfrecord", [sequence.SerializeToString()])
-    with pytest.raises(UserError, match="record 1: .* perhaps a Sequence"):
+    for values in steps:
+        feature = sequence.feature_lists.feature_list["l"].feature.add()
+        feature.int64_list.value.extend(values)
+    good = sequence_of({"a": 1, "l": [1, 2]}, ("l",))
+    records = [good, sequence.SerializeToString(), good]
+    write_examples(tmp_path / "a.tfrecord", records)
+    with pytest.raises(UserError, match="record 2: .* not one value at each step"):
         list(sources.open_source(f"{tmp_path}/a.tfrecord").batches())
 
 

@@ -189,7 +189,7 @@ def test_results_are_those_of_tft_on_beam_for_any_cut_and_workers(
 ):
     function = _loaded(name)
     theirs = _by_beam(function, shards(), tmp_path / "theirs")
-    for workers, places in ((1, ()), (2, (30, 31)), (3, (1, 40, 80))):
+    for workers, places in ((1, ()), (3, (1, 40, 80))):
         ours = tmp_path / f"ours-{workers}"
         _by_us(function, shards(*places), ours, workers)
         _assert_equal(ours, theirs, rows, cut=bool(places))
@@ -347,7 +347,7 @@ def _mappers():
 
 @pytest.mark.faults
 @settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

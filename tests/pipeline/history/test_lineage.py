@@ -4,10 +4,12 @@ import io
 import json
 
 import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
 from strategos.components.errors import UserError
 from strategos.pipeline.history import lineage, runs
+from strategos.pipeline.history.store import properties
 from strategos.pipeline.view import lineage as lineage_view
 
 
@@ -133,3 +135,10 @@ def test_lineage_is_json(store, past_runs):
     plain = json.loads(json.dumps(lineage.to_json(found)))
     assert plain["steps"][-1]["node"] == "Pusher"
     assert plain["steps"][0]["outputs"][0]["uri"]
+
+
+def test_how_tfx_records_a_failure_is_no_parameter_of_the_node():
+    failed = mlmd.Execution()
+    failed.properties["epochs"].int_value = 3
+    failed.custom_properties["__execution_result__"].string_value = '{"code": 1}'
+    assert properties(failed) == {"epochs": 3}

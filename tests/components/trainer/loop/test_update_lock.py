@@ -255,11 +255,10 @@ def of_seeds(trained):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("gang", [TWO_WORKERS, FOUR_WORKERS], ids=["2", "4"])
-def test_weights_are_of_the_size_and_losses_as_low_as_on_one_device(
-    trained, of_seeds, gang
-):
-    found = [trained("towers", gang, 3, seed, optimizers=KERAS) for seed in SEEDS]
+def test_weights_are_of_the_size_and_losses_as_low_as_on_one_device(trained, of_seeds):
+    found = [
+        trained("towers", FOUR_WORKERS, 3, seed, optimizers=KERAS) for seed in SEEDS[:3]
+    ]
     expected = [largest(alone) for alone, _ in of_seeds]
     assert len(expected[0]) == 3 * len(KERAS)
     sizes = [largest(weights) for weights, _ in found]
