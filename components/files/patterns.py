@@ -32,6 +32,11 @@ def placeholder(pattern: str) -> str:
     return named[1].replace("YYYY", "DATE") if named else ""
 
 
+def has_spans(pattern: str) -> bool:
+    """Whether something numbers the spans."""
+    return bool(placeholder(pattern))
+
+
 def check(pattern: str) -> None:
     """Rejects a malformed pattern.
 

@@ -21,7 +21,7 @@ from strategos.components.plugins.notification import Notification
 from strategos.components.push_targets import targets
 from strategos.components.push_targets.endpoint import Endpoint
 from strategos.components.wording import nearest
-from strategos.pipeline.config.data import Distance
+from strategos.pipeline.config.data_files.gates import Distance
 from strategos.pipeline.config.evaluator import Limits
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.plugins import chosen

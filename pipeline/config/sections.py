@@ -16,12 +16,14 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from strategos.components import node_ids, plugins
 from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.files import patterns
 from strategos.components.files.filesystems import needs_copies
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.targets.label import Label
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.config.cluster.sections import KNOWN_STEPS, Kubeflow, Vertex
-from strategos.pipeline.config.data import Data, Gates
+from strategos.pipeline.config.data import Data
+from strategos.pipeline.config.data_files.gates import Gates
 from strategos.pipeline.config.evaluator import Evaluator
 from strategos.pipeline.config.labels import checks as label_checks
 from strategos.pipeline.config.labels.label_text import LabelText
@@ -40,7 +42,6 @@ from strategos.pipeline.config.types import (
     Section,
     Text,
     Texts,
-    has_spans,
     main_file,
 )
 
@@ -338,7 +339,7 @@ class Config(Section):
     @classmethod
     def _compares_spans(cls, gates: Gates | None, info: ValidationInfo) -> Gates | None:
         data = info.data.get("data")
-        if gates and data and not has_spans(data.examples):
+        if gates and data and not patterns.has_spans(data.examples):
             raise reject(
                 "spans are compared, but `data.examples` has none",
                 remedy="Put {SPAN} or {DATE} into the pattern.",
@@ -365,7 +366,7 @@ class Config(Section):
         watches = schedule.drift or schedule.metrics
         if schedule.wanted_spans is None and not watches:
             raise reject("no run is ever due", remedy=f"{remedy}, or `new_spans`.")
-        if not has_spans(data.examples):
+        if not patterns.has_spans(data.examples):
             raise reject(
                 "no new span can arrive: `data.examples` has no spans",
                 remedy=f"{remedy}, or put {{SPAN}} or {{DATE}} into the pattern.",

@@ -26,7 +26,6 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import mask
-from strategos.components.files import patterns
 from strategos.components.files.filesystems import is_remote
 from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.config.introspect import Allowed, PathMark
@@ -68,11 +67,6 @@ class Section(BaseModel):
     def _problems(self) -> Iterator[InitErrorDetails]:
         """Yields an error for each valid key that contradicts another one."""
         return iter(())
-
-
-def has_spans(pattern: str) -> bool:
-    """Whether the glob `pattern` contains a placeholder for spans."""
-    return bool(patterns.placeholder(pattern))
 
 
 def absolute(path: str, folder: str | Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import urllib.parse
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -18,16 +18,13 @@ from pydantic import (
 from strategos.components.data_files.queries import databases, snapshots
 from strategos.components.files import patterns
 from strategos.components.wording import choices, did_you_mean
+from strategos.pipeline.config.data_files.split import as_text
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import received, reject
 from strategos.pipeline.config.types import LARGEST, Section, absolute, main_file
 
 _EPOCH = datetime.date(1970, 1, 1)
 _FIRST = "a number of at least 0, or a day such as 2024-03-01"
-
-
-def _as_text(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def _is_first(value: int | str) -> int | str:
@@ -41,7 +38,7 @@ def _is_first(value: int | str) -> int | str:
 
 First = Annotated[
     int | str,
-    BeforeValidator(_as_text),
+    BeforeValidator(as_text),
     Allowed(_FIRST),
     Field(json_schema_extra={"type": ["string", "integer"]}),
     AfterValidator(_is_first),

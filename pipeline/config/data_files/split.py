@@ -22,7 +22,8 @@ _DURATION = r"[1-9][0-9]{0,8}[smhdw]"
 _SHARE = "a whole number, at least 1; for `by: time` a duration such as 30d, or a date"
 
 
-def _as_text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
+    """A date of YAML as text; other values as they are."""
     return value.isoformat() if isinstance(value, datetime.date) else value
 
 
@@ -41,7 +42,7 @@ def _is_amount(value: int | str) -> int | str:
 
 Amount = Annotated[
     int | str,
-    BeforeValidator(_as_text),
+    BeforeValidator(as_text),
     Allowed(_SHARE),
     Field(json_schema_extra={"type": ["string", "integer"]}),
     AfterValidator(_is_amount),
