@@ -89,8 +89,10 @@ def _without_titles(node: Any) -> Any:
 
 def _allow_metrics(properties: dict[str, Any]) -> None:
     """Names the metrics, so that editors offer them."""
-    named = {"anyOf": [{"enum": list(METRICS.own)}, {"type": "string"}]}
-    properties["metrics"]["items"] = properties["bounds"]["propertyNames"] = named
+    named = [{"enum": list(METRICS.own)}, {"type": "string"}]
+    by_class = {"type": "object", "required": ["class"]}
+    properties["metrics"]["items"] = {"anyOf": [*named, by_class]}
+    properties["bounds"]["propertyNames"] = {"anyOf": named}
 
 
 def _sections() -> Iterator[tuple[str, str]]:

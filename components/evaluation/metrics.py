@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from strategos.components.evaluation.library import classes
 from strategos.components.plugins import Registry
 from strategos.components.slow_imports import np
 
@@ -38,6 +39,12 @@ Columns = Mapping[str, "np.ndarray"]
 
 RANK = "rank"
 """The column for metrics of the likeliest classes; see `Batch.columns`."""
+
+
+def probability(place: int | str) -> str:
+    """The name of the column with the probabilities of a class; see `Batch.columns`."""
+    return f"probability {place}"
+
 
 TASKS = ("binary", "multi_class", "multi_label", "regression")
 TRIVIAL = {
@@ -68,7 +75,8 @@ class Batch:
         for multi_class `right` (1 if the likeliest class is the label), `loss` (cross
         entropy) and `predicted` (the likeliest class, NaN if an answer is). If a metric
         `…@topK` is asked for, also `rank`: how many classes of the row are likelier
-        than the label (multi_class) or than this class (multi_label).
+        than the label (multi_class) or than this class (multi_label). If a metric
+        of `library` is asked for, also `probability N` of each class (multi_class).
       code: int [rows], the slice of each row.
       slices: Number of slices.
       weight: float64 [rows], all above 0: how much each row counts; None for 1.
@@ -224,10 +232,13 @@ class Metric(abc.ABC):
 
 
 class _Metrics(Registry[Metric]):
-    """Metrics by name, or by name and parameter: `recall@0.3`, `accuracy@top3`."""
+    """Metrics by name, with a parameter (`recall@0.3`), or by class (`library`)."""
 
     def __getitem__(self, name: str) -> Metric:
         """Imports a metric; see `Registry`."""
+        if classes.is_known(name):
+            kind: Any = _MADE["by_class"]
+            return kind(name)
         base, at, parameter = name.partition("@")
         if not at:
             return super().__getitem__(name)
@@ -239,33 +250,40 @@ class _Metrics(Registry[Metric]):
         return found
 
     def __contains__(self, name: object) -> bool:
+        if classes.is_known(str(name)):
+            return True
         base, at, parameter = str(name).partition("@")
         if not at:
             return super().__contains__(name)
         return base in self.own and _parametrized(base, parameter) is not None
 
+    def version(self, name: str) -> str:
+        """See `Registry`; the stack's versions stand for classes of TFMA and Keras."""
+        return "" if classes.is_known(name) else super().version(name)
 
-_TOP: Registry[Metric] = Registry(
-    "strategos.metrics.top",
+
+_MADE: Registry[Metric] = Registry(
+    "strategos.metrics.made",
     Metric,
     {
-        name: f"strategos.components.evaluation.classes.top:{kind}"
+        name: f"strategos.components.evaluation.{kind}"
         for name, kind in {
-            "accuracy": "TopAccuracy",
-            "precision": "TopPrecision",
-            "recall": "TopRecall",
+            "accuracy": "classes.top:TopAccuracy",
+            "precision": "classes.top:TopPrecision",
+            "recall": "classes.top:TopRecall",
+            "by_class": "library.by_class:ByClass",
         }.items()
     },
     classes=True,
 )
-"""Metrics of the likeliest classes, by the name before `@top`."""
+"""Metrics of the likeliest classes, by the name before `@top`, and metrics by class."""
 
 
 @functools.cache
 def _parametrized(name: str, parameter: str) -> Metric | None:
     """The metric at a threshold, or of the likeliest classes; None if there is none."""
     if top := re.fullmatch("top([1-9][0-9]{0,5})", parameter):
-        kind: Any = _TOP[name] if name in _TOP.own else None
+        kind: Any = _MADE[name] if name in _MADE.own else None
         return kind(int(top[1])) if kind else None
     metric = METRICS[name]
     is_share = re.fullmatch(r"0\.[0-9]{1,9}", parameter) and float(parameter) > 0
@@ -346,7 +364,8 @@ def plain(name: str) -> str:
     Args:
       name: As in `evaluator.metrics`, such as `late.recall@0.3`.
     """
-    return bare(name).partition("@")[0]
+    known = bare(name)
+    return known if classes.is_known(known) else known.partition("@")[0]
 
 
 def top(name: str) -> int:
@@ -367,7 +386,7 @@ def measured(names: Iterable[str]) -> list[str]:
     """
     places = {name: place for place, name in enumerate(METRICS)}
     found = [name for name in names if bare(name) in METRICS]
-    return sorted(found, key=lambda name: places[plain(name)])
+    return sorted(found, key=lambda name: places.get(plain(name), len(places)))
 
 
 def metric_names(evaluator: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,13 @@ from strategos.components.evaluation.formulas import EPSILON
 from strategos.components.evaluation.inputs.models import Location, Model, loaded
 from strategos.components.evaluation.inputs.rows import Question, Rows
 from strategos.components.evaluation.intervals import resampling
-from strategos.components.evaluation.metrics import MOST_SLICES, RANK, top
+from strategos.components.evaluation.library.classes import is_known
+from strategos.components.evaluation.metrics import (
+    MOST_SLICES,
+    RANK,
+    probability,
+    top,
+)
 from strategos.components.evaluation.plots import counts
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
@@ -128,6 +134,8 @@ class Scorer:
             columns = _columns(answer, label, question.task)
             if any(map(top, question.metrics)):
                 columns |= {RANK: ranking.of(answer, label, question.task)}
+            if question.task == "multi_class" and any(map(is_known, question.metrics)):
+                columns |= {probability(i): p for i, p in enumerate(answer.T)}
             scores[location.name] = columns
             scored.widen(location.name, answer)
             known = names or answers.models[0].class_names(question.head)

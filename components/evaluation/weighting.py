@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from strategos.components.evaluation.library.classes import is_known
 from strategos.components.evaluation.metrics import METRICS, Batch, plain
 
 
@@ -16,7 +17,7 @@ def unweighted(names: Sequence[str], task: str) -> list[str]:
       names: Names in `METRICS` that are defined for the task.
       task: One of `metrics.TASKS`.
     """
-    known = (name for name in names if name in METRICS)
+    known = (name for name in names if name in METRICS and not is_known(name))
     others = [name for name in known if plain(name) not in METRICS.own]
     return [name for name in others if _ignores(name, task)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,10 +10,13 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import artifact_utils
 from tfx.utils import path_utils
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluation import scoring
 from strategos.components.evaluation.inputs import rows
 from strategos.components.evaluation.inputs.models import Location, loaded
+from strategos.components.evaluation.library.classes import is_known
+from strategos.components.evaluation.metrics import bare
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator.judging import Artifacts, Evaluation
@@ -23,7 +27,7 @@ from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
 from strategos.components.targets.label import Label
-from strategos.components.wording import choices, did_you_mean
+from strategos.components.wording import choices, did_you_mean, listed
 
 SPLIT = "eval"
 DTYPES = {
@@ -48,6 +52,7 @@ class Executor(EngineExecutor):
           UserError: The label, the slices or a model do not fit the examples.
         """
         evaluation = Evaluation.of(input_dict, output_dict, exec_properties)
+        _announce(evaluation.metrics)
         scorer = scoring.Scorer(_question(evaluation), _models(evaluation))
         scored = self._score(input_dict, output_dict, scorer)
         evaluation.keep(scored)
@@ -72,6 +77,17 @@ class Executor(EngineExecutor):
         counts.check(folder, scored.sums.examples, expected)
         scoring.check(scored, scorer.question)
         return scored
+
+
+def _announce(metrics: Sequence[str]) -> None:
+    """Notes the metrics that take longer than the others."""
+    by_tfma = [name for name in metrics if is_known(bare(name))]
+    if by_tfma:
+        verb = "is" if len(by_tfma) == 1 else "are"
+        events.emit(
+            "note",
+            message=f"Evaluator: {listed(by_tfma)} {verb} computed by TFMA, row by row",
+        )
 
 
 def _question(evaluation: Evaluation) -> rows.Question:

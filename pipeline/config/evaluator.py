@@ -14,6 +14,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.library.names import parsed
 from strategos.components.evaluation.metrics import (
     METRICS,
     MOST_SLICES,
@@ -25,6 +26,7 @@ from strategos.components.evaluation.metrics import (
 from strategos.components.evaluation.slices.slicing import CLASS, Slicing
 from strategos.components.wording import did_you_mean, nearest
 from strategos.pipeline.config.introspect import Allowed
+from strategos.pipeline.config.metrics import entries as metric_entries
 from strategos.pipeline.config.plugins import problems
 from strategos.pipeline.config.problems import (
     is_repairing,
@@ -34,7 +36,7 @@ from strategos.pipeline.config.problems import (
     reject_at,
 )
 from strategos.pipeline.config.slices import entries
-from strategos.pipeline.config.types import NotNegative, Section, Texts
+from strategos.pipeline.config.types import NotNegative, Section
 
 _Value = TypeVar("_Value")
 _TASKS = ", ".join(TASKS)
@@ -121,13 +123,13 @@ class Evaluator(Section):
         "classes, each 0 or 1, and the model gives a probability for each. For a label "
         "of several heads, the kind of each: `{late: binary, minutes: regression}`.",
     )
-    metrics: Annotated[
-        Texts, Field(min_length=1), Allowed("a list of one metric or more")
-    ] = Field(
+    metrics: metric_entries.Entries = Field(
         examples=[["auc", "log_loss"]],
         description="Metrics to compute, see the table of metrics; at a threshold as "
         "`recall@0.3`, of the likeliest classes as `accuracy@top3`, of a head as "
-        "`HEAD.METRIC`.",
+        "`HEAD.METRIC`. Any other metric of TFMA or Keras by its class: `{class: "
+        "RecallAtPrecision, config: {precision: 0.8}}`, with `head` for several "
+        "heads; TFMA computes it row by row.",
     )
     slices: entries.Entries = Field(
         (),
@@ -168,6 +170,7 @@ class Evaluator(Section):
     def _known(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if is_repairing(info.context):
             return metrics
+        metric_entries.check_some(metrics)
         task = info.data.get("task")
         errors = [
             error
@@ -235,7 +238,10 @@ def _metric_errors(
     if not task:
         return
     if isinstance(task, str):
-        if not (_usable(name) and task in METRICS[name].tasks):
+        if parsed(name):
+            ours = _known_by_class(name, task)
+            yield from metric_entries.class_problems(loc, name, ours)
+        elif not (_usable(name) and task in METRICS[name].tasks):
             yield _unknown_metric(loc, name, task)
         return
     head, metric = naming.split(name)

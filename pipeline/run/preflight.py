@@ -64,12 +64,13 @@ def reject_containers(config: Config, ir: Any) -> None:
 
 
 def reject_training(config: Config, data: Listing) -> None:
-    """Raises a ConfigError if this machine or the data cannot train as configured.
+    """Raises a ConfigError for a training or metrics that are impossible here.
 
     Args:
       config: The effective settings.
       data: The files that `data.examples` names.
     """
-    from strategos.pipeline.checks import training
+    from strategos.pipeline.checks import class_metrics, training
 
     raise_all(config, training.check(config, data, probe=True))
+    raise_all(config, class_metrics.check(config))

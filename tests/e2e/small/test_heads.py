@@ -180,12 +180,32 @@ def test_a_changed_bound_is_judged_without_scoring_again(animals):
 
 
 def test_a_second_model_is_compared_with_production_by_head(animals):
-    done = animals.run("--set", "trainer.epochs=1", expect=None)
+    animals.run()
+    rows, answers = judged(animals.folder)
+    top, pearson = "SparseTopKCategoricalAccuracy", "size.SquaredPearsonCorrelation"
+    metrics = "kind.accuracy, kind.log_loss, size.mae, size.rmse"
+    metrics += f", {{class: {top}, head: kind, config: {{k: 2}}}}, {pearson}"
+    sets = "--set", f"evaluator.metrics=[{metrics}]", "--set", "trainer.epochs=1"
+    done = animals.run(*sets, expect=None)
     by_time = sorted(
         animals.folder.glob("runs/**/summary.json"), key=lambda x: x.stat().st_mtime
     )
     before, after = (json.loads(each.read_text()) for each in (by_time[0], by_time[-1]))
-    assert after["baseline"] == pytest.approx(before["overall"], rel=1e-6)
+    by_class = {f"kind.{top}(k=2)", pearson}
+    assert {*after["baseline"]} == {*before["overall"], *by_class}
+    for name, value in before["overall"].items():
+        assert after["baseline"][name] == pytest.approx(value, rel=1e-6)
+    (described,) = animals.folder.glob("serving/*/assets.extra/serving.json")
+    classes = json.loads(described.read_text())["heads"]["kind"]["classes"]
+    kind = [classes.index(each.decode()) for each in rows["species"]]
+    weight = rows["importance"]
+    wanted = stock.top_k_accuracy_score(
+        kind, answers["kind"], k=2, sample_weight=weight, labels=range(3)
+    )
+    assert after["baseline"][f"kind.{top}(k=2)"] == pytest.approx(wanted, rel=1e-5)
+    cross = np.cov(rows["amount"], answers["size"][:, 0], aweights=weight)
+    wanted = cross[0, 1] ** 2 / cross[0, 0] / cross[1, 1]
+    assert after["baseline"][pearson] == pytest.approx(wanted, rel=1e-4)
     (check,) = [each for each in after["bounds"] if each["bound"] == "may_rise"]
     risen = after["overall"]["size.mae"] - before["overall"]["size.mae"]
     assert check["metric"] == "size.mae"

@@ -158,7 +158,7 @@ def test_a_config_needs_no_file():
         (
             "evaluator.metrics=[auc, BinaryAccuracy]",
             "evaluator.metrics.1",
-            "`accuracy`?",
+            "Write `accuracy`.",
         ),
         (
             "evaluator={task: regression, metrics: [mean_squared_error], bounds: null}",

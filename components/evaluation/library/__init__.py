@@ -1,0 +1,1 @@
+"""Metrics of TFMA and Keras, by the name of their class."""
