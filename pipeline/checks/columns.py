@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from strategos.components.data_files import sources
 from strategos.components.errors import UserError, required
-from strategos.components.evaluation import weighting
+from strategos.components.evaluation import trials
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.slices.slicing import CLASS, slicings
 from strategos.components.user_code import modules
@@ -76,16 +76,7 @@ def column_problems(
                 f"{shown(path)} has a header but no row",
                 remedy="Remove the file, or put the data there.",
             )
-    if config.weight and config.evaluator:
-        section = config.evaluator.model_dump()
-        for own in naming.sections(section).values() or [section]:
-            for name in weighting.unweighted(own["metrics"], own["task"]):
-                yield config.problem(
-                    "evaluator.metrics",
-                    f"`{name}` counts rows of any `weight` alike",
-                    remedy="Let its `sums` add up by `batch.total`, which multiplies "
-                    "by the weights, or use `batch.weight`; or remove the metric.",
-                )
+    yield from _own_metrics(config)
     for label in {*config.target.columns} & {*config.data.split.keys}:
         yield config.problem(
             "data.split.keys",
@@ -100,6 +91,30 @@ def column_problems(
         for key, name in named:
             if columns and name not in columns and not (key in _MADE and name in made):
                 yield _no_column(config, key, name, path, columns)
+
+
+def _own_metrics(config: Config) -> Iterator[UserError]:
+    """Yields a problem for each metric of a plug-in that is wrong on a few rows."""
+    if not config.evaluator:
+        return
+    section = config.evaluator.model_dump()
+    for own in naming.sections(section).values() or [section]:
+        unmerged = trials.unmerged(own["metrics"], own["task"])
+        for name, reason in unmerged.items():
+            yield config.problem(
+                "evaluator.metrics",
+                f"`{name}` {reason}",
+                remedy="Let `sums` give float64 [..., slices], and `merge` the sums of "
+                "the rows of both parts.",
+            )
+        rest = [name for name in own["metrics"] if name not in unmerged]
+        for name in trials.unweighted(rest, own["task"]) if config.weight else ():
+            yield config.problem(
+                "evaluator.metrics",
+                f"`{name}` counts rows of any `weight` alike",
+                remedy="Let its `sums` add up by `batch.total`, which multiplies "
+                "by the weights, or use `batch.weight`; or remove the metric.",
+            )
 
 
 def _all_known(named: Sequence[tuple[str, str]], columns: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
-from strategos.components.evaluation import weighting
+from strategos.components.evaluation import trials
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.metrics import METRICS
 from strategos.components.evaluation.sums import Sums
@@ -66,7 +66,48 @@ def worst(install):
 def test_a_metric_that_counts_rows_of_any_weight_alike_is_found(install):
     install("far", COUNTING, TWO)
     asked = ["worst", "mae", "far", "weighed"]
-    assert weighting.unweighted(asked, "regression") == ["far"]
+    assert trials.unweighted(asked, "regression") == ["far"]
+
+
+WRONG = """
+import numpy as np
+from strategos.components.evaluation.metrics import Batch, Metric
+
+class Mean(Metric):
+    description, tasks = "mean error of each part", ("binary", "multi_label")
+
+    def sums(self, batch: Batch) -> np.ndarray:
+        error = np.abs(batch.prediction - batch.label)
+        return batch.total(error) / batch.total(np.ones_like(error))
+
+    def finish(self, sums):
+        return sums
+
+class Broken(Mean):
+    def sums(self, batch: Batch) -> np.ndarray:
+        return batch.columns["score"]
+
+class Right(Mean):
+    def sums(self, batch: Batch) -> np.ndarray:
+        error = np.abs(batch.prediction - batch.label)
+        return np.stack([batch.total(error), batch.total(np.ones_like(error))])
+
+    def finish(self, sums):
+        return sums[0] / sums[1]
+"""
+THREE = "[strategos.metrics]\nmean = mean:Mean\nbroken = mean:Broken\n"
+THREE += "right = mean:Right\n"
+
+
+@pytest.mark.parametrize("task", ["binary", "multi_label"])
+def test_a_metric_that_does_not_merge_is_found(install, task):
+    install("mean", WRONG, THREE)
+    found = trials.unmerged(["auc", "mean", "broken", "right"], task)
+    assert {*found} == {"mean", "broken"}
+    if task == "binary":
+        assert found["mean"].startswith("does not merge: 0.5 from 8 rows at once")
+    assert found["broken"] == "fails on a few rows: KeyError: 'score'"
+    assert trials.unmerged(["worst"], "regression") == {}
 
 
 def test_a_metric_may_merge_in_its_own_way():

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from strategos.components import plugins
+from strategos.pipeline.checks import files
 from strategos.pipeline.config.loading import ConfigError, load
 
 POINTS = "[strategos.launchers]\nqueue = queues:QUEUE\nbroken = nowhere:QUEUE\n"
@@ -147,6 +148,30 @@ class Worst(Metric):
         assert said in str(problem(workload, section % ("regression", f", {bounds}")))
     binary = section % ("binary", "")
     assert "not defined for the task binary" in str(problem(workload, binary))
+
+
+def test_a_metric_beside_the_yaml_is_tried_before_the_run(workload):
+    source = """
+import numpy as np
+from strategos.components.evaluation.metrics import Batch, Metric
+
+class Mean(Metric):
+    description, tasks = "mean of each part", ("binary",)
+
+    def sums(self, batch: Batch) -> np.ndarray:
+        return batch.total(batch.prediction) / batch.total(np.ones_like(batch.label))
+
+    def finish(self, sums):
+        return sums
+
+PLUGINS = {"strategos.metrics": {"mean": Mean}}
+"""
+    (workload.parent / "additions.py").write_text(source)
+    sets = ["plugins=[additions]", "evaluator.metrics=[auc, mean]"]
+    config = load(workload, sets=sets).config
+    (found,) = files.check(config, config.data.listing())
+    assert found.key == "evaluator.metrics"
+    assert "`mean` does not merge: 0.5 from 8 rows at once" in str(found)
 
 
 ENGINE = """
