@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from strategos.components.errors import BadInputError, ExitCode, required
-from strategos.pipeline import api
-from strategos.pipeline.config import MAIN_FILE
 from strategos.pipeline.history import decisions, roots
 from strategos.pipeline.history import runs as past_runs
 from strategos.pipeline.history.store import NoRunsError
@@ -26,13 +23,16 @@ def runs(arguments: argparse.Namespace) -> int:
     try:
         history = roots.open_history(pipeline, arguments.root)
     except NoRunsError:
-        root, listed = _on_kubeflow(pipeline, arguments)
-        if not listed:
+        from strategos.pipeline.comparing import on_kubeflow
+
+        cluster = on_kubeflow.opened(pipeline, arguments.root, arguments.limit)
+        if not cluster:
             raise
+        listed = [*cluster.listed]
         if verb == "compare":
             from strategos.pipeline.comparing import command
 
-            command.compare_on_kubeflow(listed, ids, root, as_json=arguments.json)
+            command.compare_on_kubeflow(cluster, ids, as_json=arguments.json)
             return ExitCode.DONE
         chosen = past_runs.chosen(listed, next(iter(ids), None)) if verb else None
     else:
@@ -73,18 +73,3 @@ def _words(words: list[str]) -> tuple[str, list[str], str | None]:
             "[PIPELINE_YAML]. For two: strategos runs compare A B [PIPELINE_YAML]."
         )
     return verb, ids, pipeline
-
-
-def _on_kubeflow(
-    pipeline: str | None, arguments: argparse.Namespace
-) -> tuple[str, list[past_runs.Run]]:
-    """`kubeflow.root`, if the YAML names one, and the runs with records below it."""
-    from strategos.pipeline.remote import step_records
-
-    if arguments.root or not (pipeline or Path(MAIN_FILE).is_file()):
-        return "", []
-    config = api.load(pipeline or MAIN_FILE).config
-    if not config.kubeflow:
-        return "", []
-    root = config.kubeflow.root
-    return root, step_records.history(root, config.name, arguments.limit)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ OUTPUT = "record"
 """Name of the output."""
 FILE = "record.json"
 """Name of the file in it."""
+CONTENTS = "content"
+"""Name of the folder with files of the user's code in it, of `Resolve` only."""
 ARTIFACT = {
     "artifactType": {"schemaTitle": "system.Artifact", "schemaVersion": "0.0.1"}
 }
@@ -61,8 +63,10 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
     if not url:
         return
     written = json.loads(storage.read(call["outputs"]["outputFile"]))
+    inputs = call.get("inputs", {})
     record = {
-        "inputs": [each["uri"] for _, each in _artifacts(call.get("inputs", {}))],
+        "parameters": inputs.get("parameterValues", {}),
+        "inputs": [each["uri"] for _, each in _artifacts(inputs)],
         "outputs": list(_outputs(call, written, seen)),
         "warnings": [
             str(each["message"]) for each in events.recorded(str(event_file), "warning")
@@ -71,18 +75,23 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
     storage.write(f"{seen(url)}/{FILE}", json.dumps(record))
 
 
-def write_answer(url: str, answer: Json, made_from: Json) -> None:
+def write_answer(
+    url: str, answer: Json, made_from: Json, code: Mapping[str, bytes]
+) -> None:
     """Writes the record of the step `Resolve`, by which equal runs are recognized.
 
     Args:
-      url: Result of `taken_from`; nothing is written for "".
+      url: Result of `taken_from`, not "".
       answer: Decision of the step.
       made_from: What the run is made from, see `pipeline.made_from.record`.
+      code: Files that the run is made from, by digest.
     """
-    if url:
-        nothing: Json = {"inputs": [], "outputs": [], "warnings": []}
-        text = json.dumps({**nothing, "answer": answer, "made_from": made_from})
-        storage.write(f"{mounts.Mounts().local(url)}/{FILE}", text)
+    nothing: Json = {"inputs": [], "outputs": [], "warnings": []}
+    text = json.dumps({**nothing, "answer": answer, "made_from": made_from})
+    folder = mounts.Mounts().local(url)
+    storage.write(f"{folder}/{FILE}", text)
+    for digest, content in code.items():
+        storage.write(f"{folder}/{CONTENTS}/{digest}", content)
 
 
 def uris(call: Json, kind: str) -> set[str]:

@@ -20,7 +20,7 @@ from strategos.pipeline.comparing import (
 )
 from strategos.pipeline.history import roots, runs
 from strategos.pipeline.history.runs import Run
-from strategos.pipeline.made_from import compared
+from strategos.pipeline.made_from import compared, record
 
 SHARE = 0.2
 """A change counts if it moves the metric by more than this part of the difference."""
@@ -39,7 +39,11 @@ def bisect(arguments: argparse.Namespace) -> int:
     good, bad = (runs.run(store, each) for each in (arguments.good, arguments.bad))
     compared.reject(good, bad)
     metric = _metric(good, bad, arguments.metric)
-    kept = [reproduction.complete(run, str(store.root)) for run in (good, bad)]
+    kept = [
+        (known, reproduction.complete(run, known))
+        for run in (good, bad)
+        for known in [record.read(str(store.root), run.run_id, run.log)]
+    ]
     first, second = (separable.state(*each) for each in kept)
     groups = separable.changes(first, second)
     if not any(groups):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -14,14 +15,16 @@ from typing import Any
 
 from strategos.components import exported, node_ids, worker_process
 from strategos.components.errors import BadInputError, ExitCode, UserError
+from strategos.components.files import temporary
 from strategos.components.wording import counted, quoted
 from strategos.pipeline import commands
-from strategos.pipeline.comparing import reproduction, view
+from strategos.pipeline.comparing import on_kubeflow, reproduction, view
+from strategos.pipeline.comparing.on_kubeflow import ClusterRuns
 from strategos.pipeline.history import lineage as lineages
 from strategos.pipeline.history import roots, runs
 from strategos.pipeline.history.lineage import Lineage
 from strategos.pipeline.history.runs import Run
-from strategos.pipeline.history.store import Store
+from strategos.pipeline.history.store import NoRunsError, Store
 from strategos.pipeline.made_from import compared, record, stack
 from strategos.pipeline.made_from.record import Kept
 from strategos.pipeline.view import terminal
@@ -56,33 +59,26 @@ def compare(history: roots.History, ids: Sequence[str], *, as_json: bool) -> Non
 
 
 def compare_on_kubeflow(
-    listed: Sequence[Run], ids: Sequence[str], root: str, *, as_json: bool
+    cluster: ClusterRuns, ids: Sequence[str], *, as_json: bool
 ) -> None:
     """Compares two runs by the records that they have left in an object store.
 
     Args:
-      listed: The runs, the newest first.
+      cluster: The runs.
       ids: As for `compare`.
-      root: `kubeflow.root`.
       as_json: Whether to print JSON.
 
     Raises:
       BadInputError: As for `compare`.
       UserError: This machine cannot read the object store.
     """
-    from strategos.pipeline.remote import step_records
-
+    listed = cluster.listed
     if len(ids) < 2 and len(listed) < 2 - len(ids):
         raise BadInputError(_ALONE, remedy=_ANOTHER)
     first, second = (*ids, *(None, None))[:2]
     after = runs.chosen(listed, second)
     before = runs.chosen(listed if first else listed[1:], first)
-
-    def kept(run_id: str, log: str | None) -> Kept:
-        del log  # is on the cluster
-        return step_records.kept(root, before.pipeline, run_id)
-
-    _print(compared.compare(before, after, kept), as_json=as_json)
+    _print(compared.compare(before, after, cluster.kept), as_json=as_json)
 
 
 def _print(found: compared.Comparison, *, as_json: bool) -> None:
@@ -99,12 +95,14 @@ def reproduce(arguments: argparse.Namespace) -> int:
       UserError: The run is still going or has no record, or something that it was made
         from is gone.
     """
-    history = roots.open_history(arguments.pipeline, arguments.root)
-    _reject_running(history.store, arguments.model)
-    traced = lineages.lineage(history.store, arguments.model)
-    run = runs.run(history.store, traced.run_id)
-    kept, weights = reproduction.complete(run, str(history.store.root))
-    model = _model(traced)
+    with temporary.folder() as scratch:
+        original = _original(arguments, Path(scratch, "model"))
+        return _reproduce(arguments, original)
+
+
+def _reproduce(arguments: argparse.Namespace, original: _Original) -> int:
+    run, kept = original.run, original.kept
+    weights = reproduction.complete(run, kept)
     folder = _new_folder(arguments.to or f"reproduced-{run.run_id}")
     yaml = reproduction.write(kept, folder, weights)
     _name_stack(kept)
@@ -113,7 +111,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
     made = commands.run_to(last, str(yaml)).run
     again = _model(lineages.lineage(_store_of(yaml), made.run_id))
     with worker_process.log_kept_back():
-        request = {"first": model, "second": again}
+        request = {"first": original.model, "second": again}
         found = worker_process.run(_DIFFERENCE, request, name="difference")
     equal = not (found["differing"] or found["assets"]) and run.metrics == made.metrics
     if arguments.json:
@@ -123,6 +121,40 @@ def reproduce(arguments: argparse.Namespace) -> int:
     else:
         _show(found, run, made, equal=equal)
     return ExitCode.DONE if equal else ExitCode.FAILED
+
+
+@dataclasses.dataclass(frozen=True)
+class _Original:
+    """A run that is made again.
+
+    Attributes:
+      run: The run.
+      kept: What it was made from, with paths of this machine.
+      model: The folder of its SavedModel on this machine.
+    """
+
+    run: Run
+    kept: Kept
+    model: str
+
+
+def _original(arguments: argparse.Namespace, scratch: Path) -> _Original:
+    """The run that a command names; a model on a cluster is downloaded to `scratch`."""
+    try:
+        history = roots.open_history(arguments.pipeline, arguments.root)
+    except NoRunsError:
+        about = arguments.pipeline, arguments.root
+        cluster = on_kubeflow.opened(*about, named=arguments.model)
+        if not cluster:
+            raise
+        run = cluster.of_model(arguments.model)
+        kept = cluster.kept_here(run.run_id)
+        return _Original(run, kept, cluster.model(run, scratch))
+    _reject_running(history.store, arguments.model)
+    traced = lineages.lineage(history.store, arguments.model)
+    run = runs.run(history.store, traced.run_id)
+    kept = record.read(str(history.store.root), run.run_id, run.log)
+    return _Original(run, kept, _model(traced))
 
 
 def _reject_running(store: Store, model: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import ExitCode, UserError
@@ -37,7 +39,7 @@ def _blessing(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.view import terminal
     from strategos.pipeline.view.report import headline, paragraph
 
-    run = _open_run(arguments)[1]
+    run, _ = _open_run(arguments)
     found = judged.blessing(run)
     if arguments.json:
         print(json.dumps(found, indent=2))
@@ -89,10 +91,8 @@ def _outcome(history: History, run_id: str | None) -> str | None:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Why each node of a run ran, or was taken from the cache."""
-    from strategos.pipeline.comparing import reasons
-
-    history, run = _open_run(arguments)
-    listed = reasons.of_run(history.store, run, _Records(str(history.store.root)))
+    run, explained = _open_run(arguments)
+    listed = explained()
     if arguments.json:
         plain = [dataclasses.asdict(each) for each in listed]
         print(json.dumps({"run": run.run_id, "nodes": plain}, indent=2))
@@ -101,13 +101,27 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _open_run(arguments: argparse.Namespace) -> tuple[History, Run]:
+def _open_run(
+    arguments: argparse.Namespace,
+) -> tuple[Run, Callable[[], tuple[Reason, ...]]]:
+    """The run that a command names, and a function that explains its nodes."""
+    from strategos.pipeline.comparing import on_kubeflow, reasons
     from strategos.pipeline.history import roots, runs
+    from strategos.pipeline.history.store import NoRunsError
 
     words = arguments.run_or_pipeline
     run_id, pipeline = roots.run_and_pipeline(f"explain {arguments.what}", words)
-    history = roots.open_history(pipeline, arguments.root)
-    return history, runs.run(history.store, run_id)
+    try:
+        store = roots.open_history(pipeline, arguments.root).store
+    except NoRunsError:
+        last = None if run_id else 1
+        cluster = on_kubeflow.opened(pipeline, arguments.root, last, run_id or "")
+        if not cluster:
+            raise
+        run = runs.chosen(cluster.listed, run_id)
+        return run, functools.partial(cluster.reasons, run)
+    run, records = runs.run(store, run_id), _Records(str(store.root))
+    return run, functools.partial(reasons.of_run, store, run, records)
 
 
 class _Records(dict[str, "Kept | None"]):

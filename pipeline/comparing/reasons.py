@@ -58,6 +58,69 @@ class Reason:
     files: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """What a node was executed with.
+
+    Attributes:
+      run_id: The run.
+      parameters: Its parameters, nested.
+      inputs: What identifies its input artifacts, by the name of the input.
+      makers: The nodes that made an input, by the name of the input.
+      has_ended: Whether it has outputs.
+    """
+
+    run_id: str
+    parameters: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    makers: Mapping[str, str]
+    has_ended: bool = True
+
+
+def of_cached(node: str, state: str, made_by: str) -> Reason:
+    """Why a node was taken from the cache.
+
+    Args:
+      node: The node's id.
+      state: As in `NodeRun`.
+      made_by: The run that made its outputs; "" if that is unknown.
+    """
+    since = f"run {made_by}" if made_by else "its run before"
+    return Reason(node, state, f"nothing changed since {since}", made_by)
+
+
+def of_executed(
+    node: str,
+    state: str,
+    before: Execution | None,
+    after: Execution,
+    records: Mapping[str, Kept | None],
+) -> Reason:
+    """Why a node ran.
+
+    Args:
+      node: The node's id.
+      state: As in `NodeRun`.
+      before: Its execution before; None if it had not run before.
+      after: Its execution.
+      records: What runs were made from, by id; None for a run without a record.
+    """
+    if before is None:
+        return Reason(node, state, "it had not run before")
+    changed = tuple(
+        changes(dict(leaves(before.parameters)), dict(leaves(after.parameters)))
+    )
+    inputs = tuple(
+        (name, after.makers.get(name, ""))
+        for name, made in after.inputs.items()
+        if made != before.inputs.get(name)
+    )
+    kept = records[before.run_id], records[after.run_id]
+    files = tuple(_files(node, changed, *kept))
+    text = _text(changed, inputs, files) or _without_difference(before)
+    return Reason(node, state, text, before.run_id, changed, inputs, files)
+
+
 @reads_store
 def of_run(
     store: Store, run: Run, records: Mapping[str, Kept | None]
@@ -74,7 +137,7 @@ def of_run(
     states = {node.name: node.state for node in run.nodes}
     history = _History(store, run.pipeline)
     return tuple(
-        _reason(history, execution, states, run.run_id, records)
+        _reason(history, execution, states, records)
         for execution in sorted(executions, key=lambda each: each.id)
     )
 
@@ -102,14 +165,21 @@ class _History:
         made = self._store.producers_of(each.id for each in outputs)
         return min(made.values(), default=None)
 
-    def inputs(self, execution: mlmd.Execution) -> dict[str, list[int]]:
-        """The ids of the input artifacts, by the name of the input."""
-        found: dict[str, list[int]] = {}
+    def described(self, execution: mlmd.Execution) -> Execution:
+        """An execution as reasons compare it."""
+        artifacts: dict[str, list[int]] = {}
         for event in self._store.mlmd.get_events_by_execution_ids([execution.id]):
             if event.type == mlmd.Event.INPUT:
                 name = next((step.key for step in event.path.steps if step.key), "")
-                found.setdefault(name, []).append(event.artifact_id)
-        return {name: sorted(ids) for name, ids in found.items()}
+                artifacts.setdefault(name, []).append(event.artifact_id)
+        ended = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
+        return Execution(
+            run_id=self.run_of(execution.id),
+            parameters=decoded(properties(execution)),
+            inputs={name: sorted(ids) for name, ids in artifacts.items()},
+            makers={name: self.node_that_made(ids) for name, ids in artifacts.items()},
+            has_ended=execution.last_known_state in ended,
+        )
 
     def node_that_made(self, artifacts: Sequence[int]) -> str:
         """The node that made artifacts; "" for none."""
@@ -123,55 +193,36 @@ def node_of(execution: mlmd.Execution) -> str:
     return str(execution.type).rpartition(".")[2]
 
 
+def decoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, with JSON texts as nested values.
+
+    Args:
+      parameters: As TFX records them.
+    """
+    found = dict(parameters)
+    for name, value in parameters.items():
+        if isinstance(value, str) and value[:1] == "{":
+            found[name] = json.loads(value)
+        if name == "stack":  # `tfx 1.16.0, tensorflow 2.16.2, …`
+            found[name] = dict(x.rsplit(" ", 1) for x in value.split(", "))
+    return found
+
+
 def _reason(
     history: _History,
     execution: mlmd.Execution,
     states: Mapping[str, str],
-    run_id: str,
     records: Mapping[str, Kept | None],
 ) -> Reason:
     node = node_of(execution)
-    state = states[node]
     if execution.last_known_state == mlmd.Execution.CACHED:
         maker = history.maker(execution)
-        if maker is None:
-            return Reason(node, state, "nothing changed since its run before")
-        made_by = history.run_of(maker)
-        return Reason(node, state, f"nothing changed since run {made_by}", made_by)
+        made_by = "" if maker is None else history.run_of(maker)
+        return of_cached(node, states[node], made_by)
     before = history.before(execution)
-    if before is None:
-        return Reason(node, state, "it had not run before")
-    earlier = history.run_of(before.id)
-    parameters = _parameters(before, execution)
-    inputs = tuple(_inputs(history, before, execution))
-    kept = records[earlier], records[run_id]
-    files = tuple(_files(node, parameters, *kept))
-    text = _text(parameters, inputs, files) or _without_difference(before)
-    return Reason(node, state, text, earlier, parameters, inputs, files)
-
-
-def _parameters(before: mlmd.Execution, after: mlmd.Execution) -> tuple[Change, ...]:
-    return tuple(changes(*(dict(leaves(_decoded(x))) for x in (before, after))))
-
-
-def _decoded(execution: mlmd.Execution) -> dict[str, Any]:
-    found = {}
-    for name, value in properties(execution).items():
-        if isinstance(value, str) and value[:1] == "{":
-            value = json.loads(value)
-        if name == "stack":  # `tfx 1.16.0, tensorflow 2.16.2, …`
-            value = dict(x.rsplit(" ", 1) for x in value.split(", "))
-        found[name] = value
-    return found
-
-
-def _inputs(
-    history: _History, before: mlmd.Execution, after: mlmd.Execution
-) -> Iterator[tuple[str, str]]:
-    old, new = history.inputs(before), history.inputs(after)
-    for name, artifacts in new.items():
-        if artifacts != old.get(name):
-            yield name, history.node_that_made(artifacts)
+    earlier = history.described(before) if before else None
+    after = history.described(execution)
+    return of_executed(node, states[node], earlier, after, records)
 
 
 def _files(
@@ -213,8 +264,8 @@ def _text(
     return "; ".join(parts)
 
 
-def _without_difference(before: mlmd.Execution) -> str:
-    if before.last_known_state not in (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED):
+def _without_difference(before: Execution) -> str:
+    if not before.has_ended:
         return "its execution before did not end"
     return (
         "nothing that it depends on changed: the run took nothing from the cache, or "

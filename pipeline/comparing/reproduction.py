@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,22 +38,20 @@ LEFT_OUT = ("pusher", "schedule", "gates", "kubeflow", "vertex")
 """Sections of the settings that a run which is made again does without."""
 
 
-def complete(run: Run, root: str) -> tuple[Kept, str]:
-    """The record of a run, if everything in it is still there.
+def complete(run: Run, kept: Kept) -> str:
+    """Checks that everything in the record of a run is still there.
 
     Args:
       run: The run, in full.
-      root: The pipeline root.
+      kept: Its record.
 
     Returns:
-      The record, and the weights that the training started from; `NOTHING` if fresh.
+      The weights that the training started from; `NOTHING` if fresh.
 
     Raises:
-      UserError: The run has no record.
       BadInputError: Only some nodes ran, or something that the run was made from is
         gone or has changed since.
     """
-    kept = record.read(root, run.run_id, run.log)
     if kept.made_from.part:
         raise BadInputError(
             f"run {run.run_id} ran only some nodes",
@@ -68,14 +65,14 @@ def complete(run: Run, root: str) -> tuple[Kept, str]:
             ),
             remedy="Restore these files as they were, and repeat the command.",
         )
-    return kept, weights
+    return weights
 
 
 def _problems(kept: Kept, weights: str) -> list[str]:
     found = [
         f"{name}: its content is no longer stored"
-        for name, path in code(kept)
-        if path is None
+        for name, content in code(kept)
+        if content is None
     ]
     found += _data_problems(kept)
     named = kept.made_from.settings["trainer"]["warm_start"] not in (None, LATEST)
@@ -100,10 +97,10 @@ def write(kept: Kept, folder: Path, weights: str) -> Path:
     """
     home = _home(folder / "workload", kept)
     home.mkdir(parents=True)
-    for name, path in code(kept):
+    for name, content in code(kept):
         target = Path(os.path.normpath(home / name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(required(path), target)
+        target.write_bytes(required(content))
     text = yaml.safe_dump(
         _settings(kept, folder, home, weights), sort_keys=False, allow_unicode=True
     )
@@ -113,14 +110,14 @@ def write(kept: Kept, folder: Path, weights: str) -> Path:
     return home / MAIN_FILE
 
 
-def code(kept: Kept) -> Iterator[tuple[str, Path | None]]:
-    """Yields the name of each file of the code, and where its content is, if it is."""
+def code(kept: Kept) -> Iterator[tuple[str, bytes | None]]:
+    """Yields the name of each file of the code, and its content; None if it is gone."""
     beside = Path(kept.made_from.yaml).parent
     for name, digest in kept.made_from.code.items():
-        path = kept.file(digest)
-        if path is None and record.digest_of(str(beside / name)) == digest:
-            path = beside / name  # too large to be stored
-        yield name, path
+        content = kept.content(digest)
+        if content is None and record.digest_of(str(beside / name)) == digest:
+            content = (beside / name).read_bytes()  # too large to be stored
+        yield name, content
 
 
 def _data_problems(kept: Kept) -> Iterator[str]:

@@ -110,7 +110,11 @@ def state(kept: Kept, weights: str) -> State:
     settings: Any = copy.deepcopy(dict(made.settings))
     if settings["trainer"]["warm_start"] == LATEST:
         settings["trainer"]["warm_start"] = None if weights == NOTHING else weights
-    code = {name: path.read_bytes() for name, path in reproduction.code(kept) if path}
+    code = {
+        name: content
+        for name, content in reproduction.code(kept)
+        if content is not None
+    }
     return State(dataclasses.replace(made, settings=settings), code)
 
 

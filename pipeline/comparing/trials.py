@@ -26,6 +26,7 @@ from strategos.components.runtime_parameters import NOTHING
 from strategos.components.wording import cut, duration
 from strategos.pipeline import api
 from strategos.pipeline.comparing import delta_debugging, reproduction, separable
+from strategos.pipeline.made_from import record
 from strategos.pipeline.made_from.record import Kept
 from strategos.pipeline.plan import caching
 
@@ -170,11 +171,12 @@ class Trials:
         for name in ("workload", "data"):
             if (self.folder / name).exists():
                 shutil.rmtree(self.folder / name)
+        contents = self.folder / record.CONTENTS
         for name, digest in state.made_from.code.items():
-            path = self.folder / "content" / digest
+            path = contents / digest
             if not path.exists():
                 commit.write(path, state.code[name])
-        kept = Kept("between two runs", state.made_from, self.folder)
+        kept = Kept("between two runs", state.made_from, str(contents))
         return reproduction.write(kept, self.folder, NOTHING)
 
 

@@ -309,9 +309,9 @@ def _lines(kept: Kept, digest: str | None) -> list[str] | None:
     """The lines of a file; none if the run has no such file; None if it is not text."""
     if digest is None:
         return []
-    stored = kept.file(digest)
+    stored = kept.content(digest)
     try:
-        return None if stored is None else stored.read_text().splitlines()
+        return None if stored is None else stored.decode().splitlines()
     except UnicodeDecodeError:
         return None
 

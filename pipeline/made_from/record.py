@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.errors import UserError
-from strategos.components.files import commit, digests
+from strategos.components.files import commit, digests, storage
 from strategos.pipeline.root.state import make_state, state_folder
 
 FILE = "made_from.json"
+CONTENTS = "content"
+"""Name of the folder of stored files."""
 LARGEST = 64 << 20  # bytes
 _FORMAT = 1
 
@@ -77,20 +79,21 @@ class Kept:
     Attributes:
       run_id: The run's id.
       made_from: The record.
-      state: The folder of the root's local state; None of a run on a cluster, which
-        stores no files.
+      contents: The folder of the stored files, by digest: a path, or the URL of that of
+        a run on a cluster.
     """
 
     run_id: str
     made_from: MadeFrom
-    state: Path | None
+    contents: str
 
-    def file(self, digest: str) -> Path | None:
-        """A stored file of the user's code; None if it is not there, or was damaged."""
-        if self.state is None:
+    def content(self, digest: str) -> bytes | None:
+        """A stored file of the user's code; None if it is missing, or was damaged."""
+        try:
+            found = storage.read(f"{self.contents}/{digest}")
+        except OSError:
             return None
-        path = self.state / "content" / digest
-        return path if digest_of(str(path)) == digest else None
+        return found if hashlib.sha256(found).hexdigest() == digest else None
 
 
 def digest_of(path: str) -> str | None:
@@ -113,7 +116,7 @@ def write(state: Path, run_id: str, made: MadeFrom, files: Mapping[str, Path]) -
     Raises:
       OSError: Something cannot be read or written.
     """
-    contents = state / "content"
+    contents = state / CONTENTS
     make_state(contents)
     for name, path in files.items():
         stored = contents / made.code[name]
@@ -145,7 +148,8 @@ def read(root: str, run_id: str, log: str | None = None) -> Kept:
     for state in states:
         path = state / "runs" / run_id / FILE
         if path.is_file():
-            return Kept(run_id, parsed(json.loads(path.read_text()), run_id), state)
+            made = parsed(json.loads(path.read_text()), run_id)
+            return Kept(run_id, made, str(state / CONTENTS))
     raise UserError(
         f"run {run_id}: no record of its settings and code in {states[0]}: it ran on "
         "another machine, before Strategos kept such records, or `strategos clean` "
@@ -165,7 +169,7 @@ def unused(state: Path, kept_runs: Iterable[str]) -> Iterator[str]:
         path = state / "runs" / run_id / FILE
         if path.is_file():
             named |= set(json.loads(path.read_text())["code"].values())
-    for path in sorted((state / "content").glob("*")):
+    for path in sorted((state / CONTENTS).glob("*")):
         if path.name not in named:
             yield str(path)
 

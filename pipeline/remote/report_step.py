@@ -31,6 +31,7 @@ from strategos.pipeline.history.lineage import LineageStep, MadeArtifact, decode
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.made_from import stack
 from strategos.pipeline.made_from.record import MadeFrom
+from strategos.pipeline.plan.cluster import resolve
 from strategos.pipeline.plan.cluster.reporting import OUTPUT, ReportRequest
 from strategos.pipeline.remote import step_records
 from strategos.pipeline.report import writing
@@ -116,12 +117,14 @@ def _record(request: ReportRequest, call: Json, output: str, folder: str) -> Rec
         )
         for number, node in enumerate(records)
     )
-    run = step_records.with_records(_run(request, output, list(records)), records)
+    made_from = _made_from(call["inputs"]["parameterValues"][resolve.SETTINGS])
+    run = _run(request, output, list(records), Path(made_from.yaml).name)
+    run = step_records.with_records(run, records)
     outcome = "finished"
     if run.blessed is not None:
         outcome = "blessed" if run.blessed else "not blessed"
     run = dataclasses.replace(run, outcome=outcome)
-    return Record(run, steps, None, _made_from(request))
+    return Record(run, steps, None, made_from)
 
 
 def _copied(target: str, uri: str, folder: str) -> str:
@@ -133,7 +136,7 @@ def _copied(target: str, uri: str, folder: str) -> str:
     return folder
 
 
-def _run(request: ReportRequest, output: str, nodes: Sequence[str]) -> Run:
+def _run(request: ReportRequest, output: str, nodes: Sequence[str], yaml: str) -> Run:
     # ROOT/PIPELINE/RUN/… on Kubeflow, ROOT/PROJECT/RUN/STEP/report on Vertex AI
     run_id = output.partition(f"/{request.pipeline}/")[2].partition("/")[0]
     return Run(
@@ -143,21 +146,19 @@ def _run(request: ReportRequest, output: str, nodes: Sequence[str]) -> Run:
         finished=None,
         outcome="finished",
         nodes=tuple(NodeRun(node, "complete") for node in nodes),
-        config=request.yaml,
+        config=yaml,
         runner=request.target,
     )
 
 
-def _made_from(request: ReportRequest) -> MadeFrom:
+def _made_from(settings: str) -> MadeFrom:
     return MadeFrom(
-        settings=request.settings,
-        yaml=request.yaml,
+        **json.loads(settings),
         code={},
         used_by={},
         data=(),
         weights="",
         stack=stack.of_this_machine(),
-        origins=request.origins,
     )
 
 

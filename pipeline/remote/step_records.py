@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -112,36 +112,59 @@ def with_records(run: runs.Run, records: Mapping[str, Json]) -> runs.Run:
 
 def _read(run: runs.Run, root: str) -> dict[str, Json]:
     """The existing records by node, in the order of the run's nodes."""
+    return {node: record for node, (_, record) in found(run, root).items()}
+
+
+def found(run: runs.Run, root: str) -> dict[str, tuple[str, Json]]:
+    """The existing records by node, each with the id of the run that wrote it.
+
+    Args:
+      run: The run, with the states of its nodes.
+      root: `kubeflow.root`.
+
+    Returns:
+      In the order of the run's nodes; of a node from the cache, the record of the
+      earlier run that made its outputs.
+
+    Raises:
+      UserError: This machine cannot read the object store.
+    """
     base = f"{mounts.opened_by_workers(root)}/{run.pipeline}"
     _check(root)
     done = [node.name for node in run.nodes if node.state in _DONE]
     ran = [node.name for node in run.nodes if node.state == "complete"]
-    by_node: dict[str, Json] = {}
+    by_node: dict[str, tuple[str, Json]] = {}
     level = [(run.run_id, name) for name in ran]
     try:
         while level:
             records = storage.each(lambda of: _record(base, *of), level)
             new = {
-                name: record
-                for (_, name), record in zip(level, records, strict=True)
+                name: (run_id, record)
+                for (run_id, name), record in zip(level, records, strict=True)
                 if record is not None
             }
             by_node |= new
-            level = sorted(_makers(new, base, set(done) - by_node.keys()))
+            read = [record for _, record in new.values()]
+            level = sorted(_makers(read, base, set(done) - by_node.keys()))
             if not level and by_node.keys() == {node_ids.RESOLVE}:
-                level = _equal_run(base, run.run_id, by_node[node_ids.RESOLVE], done)
+                (_, resolved) = by_node[node_ids.RESOLVE]
+                level = _equal_run(base, run.run_id, resolved, done)
     except OSError as error:
         raise _unreadable(root, object_stores.reason(error)) from error
     return {name: by_node[name] for name in done if name in by_node}
 
 
 def _record(base: str, run_id: str, node: str) -> Json | None:
-    """The record of a step; newer KFP has one more folder in the URL."""
+    url = _url(base, run_id, node)
+    return json.loads(storage.read(url)) if url else None
+
+
+def _url(base: str, run_id: str, node: str) -> str | None:
+    """The URL of the record of a step; newer KFP has one more folder in it."""
     folder = f"{base}/{run_id}/{node}"
     for info in storage.objects(folder):
         if info.path.endswith(_END):
-            scheme = folder.partition("://")[0]
-            return json.loads(storage.read(f"{scheme}://{info.path}"))
+            return f"{folder.partition('://')[0]}://{info.path}"
     return None
 
 
@@ -172,7 +195,7 @@ def _steps(base: str) -> dict[str, dict[str, float]]:
 
 
 def kept(root: str, pipeline: str, run_id: str) -> Kept:
-    """Reads what a run was made from; its code is recorded by digests alone.
+    """Reads what a run was made from.
 
     Args:
       root: `kubeflow.root`.
@@ -186,18 +209,58 @@ def kept(root: str, pipeline: str, run_id: str) -> Kept:
     _check(root)
     base = f"{mounts.opened_by_workers(root)}/{pipeline}"
     try:
-        found = _record(base, run_id, node_ids.RESOLVE) or {}
+        url = _url(base, run_id, node_ids.RESOLVE) or ""
+        made = json.loads(storage.read(url)).get("made_from") if url else None
     except OSError as error:
         raise _unreadable(root, object_stores.reason(error)) from error
-    if not found.get("made_from"):
+    if not made:
         raise UserError(
             f"run {run_id}: no record of its settings and code below {root}: an "
             "earlier version of Strategos compiled it"
         )
-    return Kept(run_id, made_record.parsed(found["made_from"], run_id), None)
+    contents = f"{url.removesuffix(step_record.FILE)}{step_record.CONTENTS}"
+    return Kept(run_id, made_record.parsed(made, run_id), contents)
 
 
-def history(root: str, pipeline: str, limit: int | None = None) -> list[runs.Run]:
+def before(run: runs.Run, root: str) -> dict[str, tuple[str, Json]]:
+    """The record of each node's execution before that of a run, and who wrote it.
+
+    Args:
+      run: The run, with its nodes.
+      root: `kubeflow.root`.
+
+    Returns:
+      By node, for those of the run that ran and had run before, the id of the earlier
+      run and its record.
+
+    Raises:
+      UserError: This machine cannot read the object store.
+    """
+    _check(root)
+    base = f"{mounts.opened_by_workers(root)}/{run.pipeline}"
+    try:
+        steps = _steps(base)
+        earlier = {}
+        for node, time in steps.get(run.run_id, {}).items():
+            times = {other: steps[other].get(node, time) for other in steps}
+            past = [other for other in times if times[other] < time]
+            if past:
+                earlier[node] = max(past, key=times.__getitem__)
+        read = storage.each(
+            lambda node: _record(base, earlier[node], node), list(earlier)
+        )
+    except OSError as error:
+        raise _unreadable(root, object_stores.reason(error)) from error
+    return {
+        node: (earlier[node], record)
+        for node, record in zip(earlier, read, strict=True)
+        if record
+    }
+
+
+def history(
+    root: str, pipeline: str, limit: int | None = None, named: str = ""
+) -> list[runs.Run]:
     """Reads the runs of a pipeline that have left records, the newest first.
 
     The records do not say why a run ended before its last step, or that it goes on:
@@ -207,6 +270,7 @@ def history(root: str, pipeline: str, limit: int | None = None) -> list[runs.Run
       root: `kubeflow.root`.
       pipeline: The pipeline's name.
       limit: Largest number of runs; None for all.
+      named: The beginning of an id: if runs have it, no other run is read.
 
     Raises:
       UserError: This machine cannot read the object store.
@@ -217,7 +281,8 @@ def history(root: str, pipeline: str, limit: int | None = None) -> list[runs.Run
     except OSError as error:
         raise _unreadable(root, object_stores.reason(error)) from error
     newest = sorted(steps, key=lambda run: min(steps[run].values()), reverse=True)
-    return [_recorded(root, pipeline, run, steps[run]) for run in newest[:limit]]
+    chosen = [run for run in newest if run.startswith(named)] or newest
+    return [_recorded(root, pipeline, run, steps[run]) for run in chosen[:limit]]
 
 
 def _recorded(
@@ -242,16 +307,35 @@ def _recorded(
 
 
 def _makers(
-    records: Mapping[str, Json], base: str, wanted: Collection[str]
+    records: Collection[Json], base: str, wanted: Collection[str]
 ) -> set[tuple[str, str]]:
     """(run, node) of the steps with outputs that other steps have read."""
-    urls = (url for record in records.values() for url in record["inputs"])
-    parts = (
-        mounts.opened_by_workers(url).removeprefix(f"{base}/").split("/")
-        for url in urls
-        if mounts.opened_by_workers(url).startswith(f"{base}/")
-    )
-    return {(run, node) for run, node, *_ in parts if node in wanted}
+    made = {path for record in records for path in _inputs(record, base)}
+    makers = {(path.split("/")[0], path.split("/")[1]) for path in made}
+    return {(run, node) for run, node in makers if node in wanted}
+
+
+def _inputs(record: Json, base: str) -> Iterator[str]:
+    """Yields RUN/NODE/…/OUTPUT of each input of a step that another step made."""
+    for url in map(mounts.opened_by_workers, record["inputs"]):
+        if url.startswith(f"{base}/"):
+            yield url.removeprefix(f"{base}/")
+
+
+def inputs(record: Json, root: str, pipeline: str) -> list[tuple[str, str, str]]:
+    """The inputs of a step that other steps made.
+
+    Args:
+      record: The step's record.
+      root: `kubeflow.root`.
+      pipeline: The pipeline's name.
+
+    Returns:
+      The run, the node and the name of each output.
+    """
+    base = f"{mounts.opened_by_workers(root)}/{pipeline}"
+    parts = (path.split("/") for path in _inputs(record, base))
+    return [(run, node, name) for run, node, *_, name in parts]
 
 
 def _artifacts(record: Json) -> list[mlmd.Artifact]:

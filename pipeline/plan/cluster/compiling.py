@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ def compile_to(
     """
     section, modules = getattr(config, target), uploads.upload(config, target)
     baseline = NOTHING if without_baseline else resolve.PRODUCTION
-    job = _compile(config, section, target, baseline, take_over)
+    urls = sorted(set(modules.values()))
+    job = _compile(config, section, target, baseline, take_over, urls)
     for node, url in modules.items():
         _set_environment(job["pipelineSpec"], node, {archive.VARIABLE: url})
     if target == "vertex":
@@ -87,6 +88,7 @@ def _compile(
     target: str,
     baseline: str,
     take_over: str | None,
+    modules: Sequence[str],
 ) -> Json:
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
@@ -118,9 +120,12 @@ def _compile(
         resolve.ResolveRequest.of(moved, key, take_over),
         made_from=made,
         query=_query(config, section),
+        modules=modules,
     )
     resolve.add_to(spec, question, defaults, section.image)
-    if target == "kubeflow":  # Vertex AI itself names the outputs from its cache
+    # On Vertex AI nothing would read it: its API names the records of all steps of a
+    # run, and says itself which are from its cache.
+    if target == "kubeflow":
         _record_steps(spec)
     if config.run.report:
         reporting.add_to(spec, moved, target, section.image)

@@ -4,7 +4,9 @@
 report, too. `ModelReport` follows the Pusher, and also writes the report beside the
 pushed model, as a local run does: a report that fails then stops no push. The output of
 each is an artifact of the type HTML, which the pages of Kubeflow Pipelines and Vertex
-AI show. Their program is `pipeline/remote/report_step.py`.
+AI show. Both take the settings of the run from `Resolve`, as a parameter: its record, a
+new artifact in each run, would keep them out of the cache. Their program is
+`pipeline/remote/report_step.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids
 from strategos.components.container import step_record
-from strategos.pipeline.made_from import making
 from strategos.pipeline.plan.cluster import resolve
 
 if TYPE_CHECKING:
@@ -45,18 +46,12 @@ class ReportRequest:
       node: `RunReport` or `ModelReport`.
       target: `kubeflow` or `vertex`.
       pipeline: The pipeline's name.
-      yaml: Name of the YAML file.
-      settings: The effective settings, without `notify`.
-      origins: As in `MadeFrom`.
       inputs: The node and its output behind each input of the step.
     """
 
     node: str
     target: str
     pipeline: str
-    yaml: str
-    settings: Json
-    origins: dict[str, str]
     inputs: dict[str, tuple[str, str]]
 
 
@@ -69,14 +64,12 @@ def add_to(spec: Json, config: Config, target: str, image: str) -> None:
       target: `kubeflow` or `vertex`.
       image: The container image.
     """
-    settings, origins = making.settings(config)
     last = {node_ids.RUN_REPORT: node_ids.EVALUATOR}
     if config.pusher:
         last[node_ids.MODEL_REPORT] = node_ids.PUSHER
     for name, node in last.items():
         inputs = {f"{x}-{output}": (x, output) for x, output in _inputs(spec, node)}
-        about = (name, target, config.name, config.path.name, settings, origins, inputs)
-        _add(spec, ReportRequest(*about), image)
+        _add(spec, ReportRequest(name, target, config.name, inputs), image)
 
 
 def _add(spec: Json, request: ReportRequest, image: str) -> None:
@@ -84,16 +77,18 @@ def _add(spec: Json, request: ReportRequest, image: str) -> None:
     spec["components"][request.node] = {
         "executorLabel": f"{request.node}_executor",
         "inputDefinitions": {
+            "parameters": {resolve.SETTINGS: {"parameterType": "STRING"}},
             "artifacts": {
                 name: spec["components"][node]["outputDefinitions"]["artifacts"][output]
                 for name, (node, output) in request.inputs.items()
-            }
+            },
         },
         "outputDefinitions": {"artifacts": {OUTPUT: _HTML}},
     }
     spec["root"]["dag"]["tasks"][request.node] = {
         "componentRef": {"name": request.node},
         "inputs": {
+            "parameters": {resolve.SETTINGS: resolve.output(resolve.SETTINGS)},
             "artifacts": {
                 name: {
                     "taskOutputArtifact": {
@@ -102,7 +97,7 @@ def _add(spec: Json, request: ReportRequest, image: str) -> None:
                     }
                 }
                 for name, (node, output) in request.inputs.items()
-            }
+            },
         },
         "dependentTasks": sorted(
             {resolve.NODE, *(node for node, _ in request.inputs.values())}

@@ -28,8 +28,8 @@ from strategos.components.data_files.queries import snapshots
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.config.types import LATEST
-from strategos.pipeline.made_from import making, record
 from strategos.pipeline.plan import compared_spans, production
+from strategos.pipeline.plan.cluster import recording
 from strategos.pipeline.plan.production import Production
 
 if TYPE_CHECKING:
@@ -42,11 +42,15 @@ GANGS = ("multi_worker_mirrored", "parameter_server")
 """Strategies of several processes, for which one container is not enough."""
 
 NODE = node_ids.RESOLVE
+SETTINGS = "settings"
+"""The output with the settings of the run, for the steps that write reports."""
+
 _COMMAND = ["python", "-m", "strategos.pipeline.plan.cluster.resolve"]
 _OUTPUTS = (
     *("spans", "data_fingerprint", "compared_spans"),
     *("baseline", "warm_start", "candidate"),
 )
+_DECLARED = (*_OUTPUTS, SETTINGS)
 _GIVEN = ("spans", "baseline", "warm_start")
 """Outputs that are parameters of a run, too: their values say how to decide."""
 
@@ -71,6 +75,8 @@ class ResolveRequest:
       take_over: As in `planning.RunOptions`.
       made_from: Of `record.to_json`, without data and stack; {} keeps no record.
       query: The fields of a `snapshots.Query`; {} without a database.
+      modules: URLs of the archives with the user's modules; empty if the image has
+        them.
     """
 
     pattern: str
@@ -88,6 +94,7 @@ class ResolveRequest:
     take_over: str | None = None
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     query: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    modules: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -149,7 +156,7 @@ def add_to(
             }
         },
         "outputDefinitions": {
-            "parameters": {name: {"parameterType": "STRING"} for name in _OUTPUTS}
+            "parameters": {name: {"parameterType": "STRING"} for name in _DECLARED}
         },
     }
     spec["root"]["dag"]["tasks"][NODE] = {
@@ -174,13 +181,17 @@ def _take_outputs(task: dict[str, Any]) -> None:
     for name, source in passed.items():
         parameter = source.get("componentInputParameter")
         if parameter in _OUTPUTS:
-            passed[name] = {
-                "taskOutputParameter": {
-                    "producerTask": NODE,
-                    "outputParameterKey": parameter,
-                }
-            }
+            passed[name] = output(parameter)
     task["dependentTasks"] = sorted({*task.get("dependentTasks", ()), NODE})
+
+
+def output(name: str) -> dict[str, Any]:
+    """The source of an input parameter that is an output of the step.
+
+    Args:
+      name: The output.
+    """
+    return {"taskOutputParameter": {"producerTask": NODE, "outputParameterKey": name}}
 
 
 def answer(
@@ -246,25 +257,6 @@ def listing(question: ResolveRequest, parameters: Mapping[str, Any]) -> Listing:
         Completeness(question.marker, question.quiet),
         held_out=question.held_out,
     )
-
-
-def _made_from(
-    question: ResolveRequest, parameters: Mapping[str, Any], data: Listing, memo: Path
-) -> dict[str, Any]:
-    """The record of what the run is made from; {} without one.
-
-    A warning is all that follows if there can be none, as in a local run.
-    """
-    if not question.made_from:
-        return {}
-    try:
-        made = record.parsed(question.made_from, "")
-        settings = runtime_parameters.applied(made.settings, parameters)
-        made = dataclasses.replace(made, settings=settings)
-        return record.to_json(making.with_data(made, data.chosen, memo))
-    except (OSError, UserError) as error:
-        print(f"{NODE}: the run keeps no record: {error}", file=sys.stderr)
-        return {}
 
 
 def _reject_gangs(distribution: str) -> None:
@@ -344,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     question = ResolveRequest(**options.question)
     parameters = options.input["inputs"]["parameterValues"]
     with tempfile.TemporaryDirectory() as folder:
-        memo = Path(folder, "digests.json")
+        memo, archives = Path(folder, "digests.json"), Path(folder, "archives")
         try:
             if question.query:
                 snapshots.bring(snapshots.Query(**question.query), print)
@@ -353,12 +345,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except UserError as error:
             print(f"{NODE}: {error}", file=sys.stderr)
             return error.exit_code
-        made = _made_from(question, parameters, data, memo)
-    step_record.write_answer(step_record.taken_from(options.input), answers, made)
-    for name, output in options.input["outputs"]["parameters"].items():
-        file = Path(output["outputFile"])
+        values = dict(answers)
+        if question.made_from:
+            made = recording.of_run(question.made_from, parameters)
+            values[SETTINGS] = recording.settings(made)
+            if url := step_record.taken_from(options.input):
+                kept = recording.complete(made, data, memo)
+                code = recording.contents(made, question.modules, archives)
+                step_record.write_answer(url, answers, kept, code)
+    for name, declared in options.input["outputs"]["parameters"].items():
+        file = Path(declared["outputFile"])
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(answers[name])
+        file.write_text(values[name])
     print("\n".join(f"{name}: {value}" for name, value in answers.items()))
     return 0
 

@@ -10,7 +10,7 @@ import yaml
 
 from strategos.components.container import mounts, step_record
 from strategos.pipeline.config import loading
-from strategos.pipeline.plan.cluster import compiling
+from strategos.pipeline.plan.cluster import compiling, recording
 from strategos.pipeline.remote import report_step
 
 ROOT = "minio://bucket/root/flights/run-7"
@@ -59,7 +59,7 @@ def step(workload, tmp_path, monkeypatch):
     spec = next(yaml.safe_load_all((tmp_path / "out").read_text()))
     executors = spec["deploymentSpec"]["executors"]
 
-    def run(outputs=OUTPUTS, name="RunReport"):
+    def run(outputs=OUTPUTS, name="RunReport", **parameters):
         task = spec["root"]["dag"]["tasks"][name]
         container = executors[f"{name}_executor"]["container"]
         inputs = {}
@@ -71,8 +71,11 @@ def step(workload, tmp_path, monkeypatch):
             if key == step_record.OUTPUT:
                 _put(mounts.Mounts().local(uri), node, outputs.get(node, []))
         output = {"artifacts": [{"uri": f"{ROOT}/{name}/report"}]}
+        question = json.loads(executors["Resolve_executor"]["container"]["args"][1])
+        made = recording.of_run(question["made_from"], parameters)
+        values = {"settings": recording.settings(made)}
         call = {
-            "inputs": {"artifacts": inputs},
+            "inputs": {"artifacts": inputs, "parameterValues": values},
             "outputs": {"artifacts": {"report": output}},
         }
         words = [each.replace("{{$}}", json.dumps(call)) for each in container["args"]]
@@ -111,6 +114,9 @@ def test_the_page_has_what_the_steps_recorded(step):
     assert "auc &lt;b&gt;: at least 0.8 required" in text
     assert "a warning of Trainer" in text and "no GPU" in text
     assert re.search(r"trainer\.epochs 3 --set", text)
+    assert re.search(
+        r"trainer\.epochs 9 a parameter of the run", _text(step(epochs=9.0))
+    )
     assert "secret.sh" not in page
     headings = re.findall("<h2[^>]*>(.*?)<", page)
     assert headings == [

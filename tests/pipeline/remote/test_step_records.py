@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import time
 from pathlib import Path
 
@@ -12,8 +14,10 @@ import yaml
 from strategos.components.container import mounts, step_record
 from strategos.components.errors import UserError
 from strategos.pipeline import cli
+from strategos.pipeline.comparing import on_kubeflow
 from strategos.pipeline.config import loading
 from strategos.pipeline.history import runs
+from strategos.pipeline.made_from import record as made_record
 from strategos.pipeline.plan.cluster import compiling, resolve
 from strategos.pipeline.remote import step_records
 
@@ -160,7 +164,7 @@ def test_the_commands_show_runs_that_have_been_on_kubeflow_alone(
 
 
 @pytest.fixture
-def resolved(workload, tmp_path, monkeypatch, record):
+def resolved(workload, tmp_path, monkeypatch, record, bucket_client):
     """Compiles the workload, and runs the first step of a run: `resolved(run, …)`."""
     workload.write_text(
         workload.read_text() + f"kubeflow: {{image: x, root: '{ROOT}'}}\n"
@@ -187,8 +191,11 @@ def resolved(workload, tmp_path, monkeypatch, record):
         }
         words = ["--question", json.dumps(question), "--input", json.dumps(call)]
         assert resolve.main(words) == 0
-        written = Path(mounts.Mounts().local(uri), step_record.FILE).read_text()
-        made_from = json.loads(written)["made_from"]
+        folder = Path(mounts.Mounts().local(uri))
+        made_from = json.loads((folder / step_record.FILE).read_text())["made_from"]
+        for file in folder.glob("*/*"):
+            key = f"{uri.removeprefix('minio://bucket/')}/{file.relative_to(folder)}"
+            bucket_client.upload_file(str(file), "bucket", key)
         for node in STEPS:
             more = {"made_from": made_from} if node == "Resolve" else {}
             record(run_id, node, dict.fromkeys(STEPS, run_id), **more)
@@ -214,7 +221,9 @@ def test_two_runs_on_kubeflow_are_compared_by_what_they_were_made_from(
     assert found["unknown"] == "" and found["stack"] == []
     (setting,) = found["settings"]
     assert setting["name"] == "trainer.epochs" and setting["after"] == 7
-    assert [(x["path"], x["state"]) for x in found["code"]] == [("model.py", "changed")]
+    (code,) = found["code"]
+    assert (code["path"], code["state"]) == ("model.py", "changed")
+    assert code["diff"][-1] == "+# another comment"
     assert [(x["path"], x["state"]) for x in found["data"]] == [
         (str(changed), "changed")
     ]
@@ -222,8 +231,53 @@ def test_two_runs_on_kubeflow_are_compared_by_what_they_were_made_from(
     assert cli.main(["runs", "compare", "r1", "r2", str(workload)]) == 0
     shown = capsys.readouterr().out
     assert "model.py changed" in shown and "trainer.epochs" in shown
+    assert "+# another comment" in shown
     assert cli.main(["runs", "compare", "r1", "r1", str(workload)]) == 2
     assert "run r1 is compared with itself" in capsys.readouterr().err
+
+
+def test_each_node_of_a_run_on_kubeflow_is_explained_by_the_run_before(
+    record, workload, capsys
+):
+    text = workload.read_text().replace("name: flights", "name: explained")
+    workload.write_text(f"{text}kubeflow: {{image: x, root: '{ROOT}'}}\n")
+    made_by = dict.fromkeys(STEPS, "r1")
+    for node in STEPS:
+        record("r1", node, made_by, pipeline="explained", parameters={"epochs": 2.0})
+    time.sleep(1.1)  # the store has whole seconds
+    ran = {node: "r2" for node in ("Trainer", "Evaluator", "Pusher")}
+    for node in ran:
+        given = {"epochs": 3.0 if node == "Trainer" else 2.0}
+        record("r2", node, made_by | ran, pipeline="explained", parameters=given)
+    capsys.readouterr()
+    assert cli.main(["explain", "run", "r2", str(workload), "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert {each["node"]: each["text"] for each in nodes} == {
+        "ExampleGen": "nothing changed since run r1",
+        "Trainer": "epochs 2.0 → 3.0",
+        "Evaluator": "new outputs of Trainer",
+        "Pusher": "new outputs of Trainer",
+    }
+    assert cli.main(["explain", "run", "r1", str(workload)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("ran: it had not run before") == len(STEPS) - 1
+
+
+def test_paths_in_the_image_are_those_of_the_context_on_this_machine(
+    resolved, workload, tmp_path
+):
+    resolved("r1")
+    kept = step_records.kept(ROOT, "flights", "r1")
+    written = json.dumps(made_record.to_json(kept.made_from))
+    moved = json.loads(written.replace(str(workload.parent), "/workload"))
+    there = dataclasses.replace(kept, made_from=made_record.parsed(moved, "r1"))
+    context = tmp_path / "elsewhere"
+    here = on_kubeflow.here(there, str(context)).made_from
+    assert here.yaml == str(context / "pipeline.yaml")
+    assert here.settings["data"]["examples"] == f"{context}/data/span-{{SPAN}}/*.csv"
+    for file, before in zip(here.data, kept.made_from.data, strict=True):
+        relative = os.path.relpath(before.path, workload.parent)
+        assert file == dataclasses.replace(before, path=f"{context}/{relative}")
 
 
 def test_runs_compiled_by_an_earlier_version_are_compared_by_their_metrics(
