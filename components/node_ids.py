@@ -37,7 +37,10 @@ ALL = (
 )
 """Every node, in the order of the graph."""
 
-ON_CLUSTER = (RESOLVE, *ALL, RUN_REPORT, MODEL_REPORT)
+REPORTS = (RUN_REPORT, MODEL_REPORT)
+"""The steps of a compiled pipeline that nothing follows: they may fail."""
+
+ON_CLUSTER = (RESOLVE, *ALL, *REPORTS)
 """Every step of a compiled pipeline, in the order of the graph."""
 
 FOLLOWS: Mapping[str, tuple[str, ...]] = {

@@ -245,8 +245,8 @@ def _outcome(ended: RemoteRun, log: Log) -> tuple[str, ExitCode]:
     """The outcome of a run as in `strategos runs`, and the exit code for it."""
     if ended.state == "canceled":
         return "interrupted", ExitCode.FAILED
-    # The last step: without its report, the model is pushed all the same.
-    if ended.state == "succeeded" or ended.failed_node == node_ids.MODEL_REPORT:
+    # Without its reports, the run has done all the same.
+    if ended.state == "succeeded" or _only_reports_failed(ended):
         judged = node_ids.EVALUATION_GATE in ended.tasks
         return "blessed" if judged else "finished", ExitCode.DONE
     node = ended.failed_node
@@ -255,6 +255,12 @@ def _outcome(ended: RemoteRun, log: Log) -> tuple[str, ExitCode]:
     if log.exit_code == ExitCode.STOPPED or (log.exit_code is None and only_judges):
         return node_ids.GATES.get(node, "stopped"), ExitCode.STOPPED
     return "failed", ExitCode.FAILED
+
+
+def _only_reports_failed(ended: RemoteRun) -> bool:
+    last = [task for node, task in ended.tasks.items() if node in node_ids.ALL][-1:]
+    done = all(task.state in ("complete", "cached") for task in last)
+    return ended.failed_node in node_ids.REPORTS and done
 
 
 def _as_run(

@@ -70,6 +70,12 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(
     shown = capsys.readouterr().out
     assert "flights  blessed in" in shown
     assert re.search(r"ModelReport +OOMKilled \(exit code 137\)", shown)
+    lost = {**lost, "ModelReport": "Succeeded", "RunReport": lost["ModelReport"]}
+    for pushed, code in (("Succeeded", 0), ("Pending", 1)):
+        kfp.story = [{"phase": "Failed", "nodes": {**lost, "Pusher": pushed}}]
+        assert strategos(kfp, workload, "--follow", "r1") == code
+        shown = capsys.readouterr().out
+        assert re.search(r"RunReport +OOMKilled \(exit code 137\)", shown)
 
     kfp.story = [kfp.done]
     assert strategos(kfp, workload, "--follow", "r1") == 0
