@@ -152,6 +152,11 @@ def _show(run: Run, listed: tuple[Reason, ...]) -> None:
         since = f" (compared with run {each.compared})" if each.files else ""
         ran = "cached" if each.state == "cached" else "ran"
         paragraph(console, f"{each.node:{width}}", f"{ran}: {each.text}{since}")
+    if not listed:
+        console.print(
+            "no step but Resolve has left a record: the others came from the cache of "
+            "Kubeflow Pipelines, or the run ended before them"
+        )
 
 
 def _distribution(arguments: argparse.Namespace) -> int:

@@ -52,6 +52,24 @@ for found in bucket.objects.filter(Prefix=f"{to}/"):
     bucket.download_file(found.key, str(file))
 print(json.dumps(sorted({name for name in names if name.isdigit()})))
 """
+# As the page of Kubeflow Pipelines finds them: by their artifacts in ML Metadata.
+PAGES = """
+import json, sys
+import boto3
+from ml_metadata import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+keys = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "minio123")
+s3 = boto3.client("s3", "us-east-1", endpoint_url="http://10.250.0.1:9000", **keys)
+config = mlmd.MetadataStoreClientConfig(host="10.250.0.1", port=8080)
+pages, store = {}, metadata_store.MetadataStore(config)
+for artifact in store.get_artifacts_by_type("system.HTML"):
+    if f"/{sys.argv[1]}/" in artifact.uri:
+        bucket, _, key = artifact.uri.removeprefix("minio://").partition("/")
+        body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        pages[artifact.uri.split("/")[-2]] = body.decode()
+print(json.dumps(pages))
+"""
 RUNS = """
 import json, sys
 import requests
@@ -117,6 +135,29 @@ class Pipelines:
         command = (*CLI, *words, "--root", KFP_METADATA)
         return self._said(self.cluster.command("run", *command))
 
+    def recorded(self, *words, expect=0):
+        """`strategos WORDS` with the records of the steps alone; what it printed.
+
+        The YAML names `kubeflow.root`, and this machine has no root of the pipeline.
+        """
+        yaml = self.workspace.folder / "recorded.yaml"
+        section = {"image": "x", "context": str(self.workspace.folder.parents[1])}
+        text = self.workspace.yaml.read_text()
+        yaml.write_text(f"{text}kubeflow: {json.dumps(section)}\n")
+        command = self.cluster.command("run", *CLI, *words, yaml)
+        done = subprocess.run(command, env=self._env, capture_output=True, text=True)
+        assert done.returncode == expect, done.stderr
+        return done.stdout
+
+    def reasons(self, run_id):
+        """Why each step of a run ran, or did not, by the step's name."""
+        found = json.loads(self.recorded("explain", "run", run_id, "--json"))
+        return {each["node"]: each["text"] for each in found["nodes"]}
+
+    def pages(self, run_id):
+        """The pages of a run that Kubeflow Pipelines shows, by the step's name."""
+        return self.cluster.python(PAGES, run_id)
+
     def call(self, *words, expect=0):
         return self._said(self.command(*words), expect)
 
@@ -179,6 +220,18 @@ class Pipelines:
     def pods(self, run_id):
         """Phase and log of each pod of a run."""
         return self.cluster.python(PODS, run_id)
+
+    def assert_shown(self, run_id, version):
+        """Checks the pages of a run, and the one beside the version that it pushed."""
+        pages = self.pages(run_id)
+        assert pages.keys() == {"RunReport", "ModelReport"}
+        beside = (version.parent / "reports" / f"{version.name}.html").read_text()
+        for page in (*pages.values(), beside):
+            assert f"Run {run_id}" in page and "blessed" in page
+            figures = self.metrics_of(version).values()
+            assert all(f"{each:.4f}" in page for each in figures)
+        assert "Values of the data are left out" in beside
+        assert f"s3://models/model/{version.name}" in pages["ModelReport"]
 
     def start_job_server(self):
         """Starts Beam's job server in a pod; its address in the cluster."""

@@ -122,21 +122,19 @@ def archives(client):
 def keys(spec, *renamed):
     """What KFP's cache compares of each step, besides its artifacts.
 
-    Not of the report, nor of what Resolve keeps of the run: both have the settings,
-    where the modules are among them.
+    Not of what Resolve keeps of the run: it has the settings, where the modules are
+    among them.
     """
     if renamed:
         spec = json.loads(json.dumps(spec).replace(*map(str, renamed)))
     tasks, found = spec["root"]["dag"]["tasks"], {}
     for name, task in tasks.items():
-        if name in ("RunReport", "ModelReport"):
-            continue
         label = spec["components"][name]["executorLabel"]
         container = dict(spec["deploymentSpec"]["executors"][label]["container"])
         container.pop("env", None)
         if name == "Resolve":
             question = json.loads(container["args"][1])
-            container["args"] = question | {"made_from": {}}
+            container["args"] = question | {"made_from": {}, "modules": []}
         found[name] = (container, task.get("inputs"), spec["components"][name])
     return found
 

@@ -261,6 +261,9 @@ def test_each_node_of_a_run_on_kubeflow_is_explained_by_the_run_before(
     assert cli.main(["explain", "run", "r1", str(workload)]) == 0
     shown = capsys.readouterr().out
     assert shown.count("ran: it had not run before") == len(STEPS) - 1
+    record("r3", "Resolve", made_by, pipeline="explained")
+    assert cli.main(["explain", "run", "r3", str(workload)]) == 0
+    assert "no step but Resolve has left a record" in capsys.readouterr().out
 
 
 def test_paths_in_the_image_are_those_of_the_context_on_this_machine(
