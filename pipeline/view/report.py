@@ -324,6 +324,8 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     faults = verdicts.faults(run.summary)
     if not faults:
         reason, node = run.summary["reason"], run.failed_node
+        if run.outcome == "blessed":  # on a cluster, whose steps of reports may fail
+            node = None
         if node:  # after the evaluation
             reason = f"{node} {_ENDED.get(run.outcome, 'failed')}; {reason}"
         good = ("not pushed", "bold red") if node else ("blessed", "green")

@@ -167,6 +167,13 @@ def test_a_good_model_that_was_not_pushed_is_not_called_blessed(
     assert not any(" blessed: " in line for line in lines)
 
 
+def test_a_pushed_model_whose_report_failed_is_called_blessed(blessed):
+    ended = {"failed_node": "RunReport", "cause": "OOMKilled (exit code 137)"}
+    lines = reported(dataclasses.replace(blessed, **ended))
+    assert "  verdict    blessed: all 1 bounds hold" in lines
+    assert "  RunReport  OOMKilled (exit code 137)" in lines
+
+
 def test_an_objection_is_reported_before_the_failed_bounds(blessed):
     bound = check(required=0.8, received=0.5, ok=False)
     text = summary(bound) | {"objections": ["the model predicts the same for all rows"]}
