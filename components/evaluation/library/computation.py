@@ -203,7 +203,7 @@ def _computations(
         reason = str(error).rpartition("Exception encountered: ")[2]
         raise UserError(
             f"`{class_name}` cannot be made: {first_line(reason)}",
-            received=json.dumps(dict(config)),
+            received=json.dumps(dict(config)) if config else "",
             remedy="Correct its `config`: the arguments of the class in the "
             "documentation of TFMA or Keras.",
         ) from error

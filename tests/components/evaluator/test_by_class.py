@@ -215,6 +215,7 @@ def test_a_class_that_cannot_be_computed_is_rejected_before_data_are_read(
         with pytest.raises(UserError) as error:
             rehearsal.check(name, task, weighted=weighted)
         assert message in str(error.value)
+        assert "received {}" not in str(error.value)
 
 
 def test_what_does_not_merge_is_rejected(monkeypatch):
