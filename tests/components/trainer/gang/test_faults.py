@@ -34,4 +34,5 @@ def test_training_ends_as_if_nothing_had_happened_when_tasks_are_killed_and_stop
     assert (outcome.marks / "in-save").exists()
     log = capfd.readouterr().err
     resumed = re.findall(r"\[chief-0\] .*resuming at step (\d+)", log)
-    assert resumed == ["7", "7", "14", "21"]
+    # The first checkpoint, saved beside training, may come too late for the next kill.
+    assert resumed in (["7", "7", "14", "21"], ["7", "14", "21"])
