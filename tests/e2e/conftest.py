@@ -44,11 +44,11 @@ from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from strategos.pipeline.config import loading
 from strategos.pipeline.plan import caching, graph, planning
-from strategos.pipeline.run import orchestration
+from strategos.pipeline.run import preparation
 
 config = loading.load(sys.argv[1], (), sys.argv[2:]).config
 data = config.data.listing()
-orchestration.prepare_data(config, data)
+preparation.prepare_data(config, data)
 parameters = planning.parameters(config, data)
 pipeline = graph.build(config, caching.Fingerprints.of(config), parameters)
 database = str(Path(config.run.root) / "metadata.sqlite")
