@@ -61,7 +61,7 @@ inside() {
   local name variables=()
   for name in $(compgen -e); do
     case $name in
-      SSL_CERT_* | PIP_* | UV_*INDEX* | *_proxy | *_PROXY | CI | PYTEST_ADDOPTS | TESTS_BEGIN_BEFORE)
+      SSL_CERT_* | PIP_* | UV_*INDEX* | *_proxy | *_PROXY | CI | PYTEST_ADDOPTS | TESTS_*)
         variables+=("$name=${!name}") ;;
     esac
   done

@@ -116,14 +116,9 @@ def address(path: str, query: Mapping[str, str | int | None] | None = None) -> s
     return f"{path}?{urlencode(parts)}" if parts else path
 
 
-def run_link(run_id: str, text: str = "") -> Link:
-    """A link to the page of a run.
-
-    Args:
-      run_id: Its id.
-      text: The text; the id by default.
-    """
-    return Link(text or run_id, run_address(run_id))
+def run_link(run_id: str) -> Link:
+    """A link to the page of a run, with its id as the text."""
+    return Link(run_id, run_address(run_id))
 
 
 def run_address(run_id: str) -> str:

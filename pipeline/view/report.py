@@ -77,21 +77,15 @@ def report(
         paragraph(console, label, text)
 
 
-def brief(
-    run: Run,
-    last: Mapping[str, float] | None,
-    next_step: str,
-    console: Console | None = None,
-) -> None:
+def brief(run: Run, last: Mapping[str, float] | None, next_step: str) -> None:
     """Prints how a run ended, without its nodes and slices, for one run of many.
 
     Args:
       run: The run, in full.
       last: Metrics of the run before, to show the change since; None without one.
       next_step: The command that queries the model; shown if a model was pushed.
-      console: Where to print; standard output by default.
     """
-    console = console or terminal.console()
+    console = terminal.console()
     console.print(headline(run, console))
     if run.summary:
         terminal.show(console, results.overall(run.summary, last), indent=2)

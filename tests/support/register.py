@@ -37,6 +37,8 @@ _FURTHER = {
 # Seconds since 1970: what has not begun by then is skipped, so that CI ends in time on
 # a slow machine, too.
 _BEGIN_BEFORE = float(os.environ.get("TESTS_BEGIN_BEFORE", "inf"))
+# "2/3": the second third of the files alone; CI takes another part with each commit.
+_PART = os.environ.get("TESTS_PART", "1/1")
 _UNMARKED = f"not ({' or '.join(MARKS)})"
 # What `-m` stands for, where another stage has a part of it.
 _CHOSEN = {
@@ -100,6 +102,8 @@ _LONG = (
 # runs one, after other files.
 _APART = ("components/trainer/matrix/test_layers.py",)
 
+# Whose tests share nothing.
+_MATRIX = _TESTS / "components/trainer/matrix"
 _STACK_PATHS = [_TESTS / part for part in _BY_STACK]
 PATHS = [*_STACK_PATHS, *(_TESTS / part for part in (*_LONG, *_APART))]
 
@@ -144,9 +148,28 @@ def pytest_runtest_setup(item):
         pytest.skip("no time is left on this machine (TESTS_BEGIN_BEFORE)")
 
 
-def pytest_collection_modifyitems(items):
-    """Long files come first; the tests of a file stay in their order."""
+def pytest_collection_modifyitems(items, config):
+    """Long files come first; the tests of a file stay in their order, and together."""
     items.sort(key=lambda item: _place(item.path))
+    chosen = set(of_part(items, _PART))
+    config.hook.pytest_deselected(items=[x for x in items if x not in chosen])
+    items[:] = [x for x in items if x in chosen]
+
+
+def of_part(items, part):
+    """The tests of one of several parts; "2/3": of the second of three.
+
+    Files are dealt in turn, so that each part has as many of the long ones.
+    """
+    number, parts = map(int, part.split("/"))
+    wholes = list(dict.fromkeys(map(_whole, items)))
+    chosen = set(wholes[number - 1 :: parts])
+    return [item for item in items if _whole(item) in chosen]
+
+
+def _whole(item):
+    """Of a part: a file, whose tests may build on each other; a test of the matrix."""
+    return item.nodeid if item.path.is_relative_to(_MATRIX) else item.path
 
 
 @functools.cache
