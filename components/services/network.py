@@ -16,6 +16,7 @@ def was_connected(error: requests.RequestException) -> bool:
 
 def cause(error: Exception) -> str:
     """The network's error message, without the names of Python's objects."""
+    error = getattr(error, "cause", None) or error  # the last one, of several tries
     reason = error.args[0] if error.args else error
     text = str(getattr(reason, "reason", reason))
     return text.rpartition(">: ")[2].rpartition("): ")[2]

@@ -13,6 +13,7 @@ from strategos.pipeline.checks import files as file_checks
 from strategos.pipeline.config.problems import ConfigError
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.runners import environment
+from strategos.pipeline.view import quiet
 
 _PREPARE = """
 import sys
@@ -54,6 +55,7 @@ def _ask(config: Config, data: Listing) -> bool:
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    quiet.hide_warnings()  # of BigQuery's packages
     query = required(config.data.query).snapshots(config.data.examples)
     try:
         written = snapshots.bring(query, tell)

@@ -1,76 +1,53 @@
-"""Databases that answer a query in Arrow batches, through their ADBC drivers.
-
-https://arrow.apache.org/adbc: the drivers convert in C, column by column. A query runs
-in a transaction that may only read.
-"""
+"""Databases that answer a query in Arrow batches, by the scheme of their URL."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
-import os
-import re
-import urllib.parse
 from collections.abc import Callable, Iterator
-from types import MappingProxyType
 from typing import Any
 
+from strategos.components.data_files.queries import adbc, bigquery
 from strategos.components.errors import BadInputError, require_extra
 from strategos.components.slow_imports import pa
 
 _TYPE = b"ADBC:postgresql:typname"
-# A column of SQLite has the type of its values in so many first rows.
-_TYPED_ROWS = 65_536
-_WORDING = re.compile(r"(?:ERROR|FATAL): +(.*)|\[(?:SQLite|libpq)\] (.*)", re.DOTALL)
-_TAIL = re.compile(
-    r"\s*(?:LINE \d+:.*|Query was:.*|\nquery:.*|\. SQLSTATE.*)", re.DOTALL
-)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kind:
+class Kind:
     """A kind of database.
 
     Attributes:
-      driver: Package of the ADBC driver.
-      address: The driver's address for a URL.
-      first: A statement that runs before the query, in its transaction; "" for none.
-      options: Of the statement.
+      module: What must be installed.
+      answer: Runs a query that may only read; gives the schema of the answer (without
+        columns where there are no rows) and its batches. Raises BadInputError.
+      number: Its type of floating-point numbers.
+      text: Its type of text.
     """
 
-    driver: str
-    address: Callable[[str], str]
-    first: str = ""
-    options: MappingProxyType[str, str] = MappingProxyType({})
-
-
-def path_of(url: str) -> str:
-    """The path in the URL of an SQLite file: `a.db` of `sqlite:///a.db`."""
-    return url.removeprefix("sqlite:///")
-
-
-def _read_only(url: str) -> str:
-    return f"file:{urllib.parse.quote(path_of(url))}?mode=ro"
+    module: str
+    answer: Callable[
+        [str, str],
+        contextlib.AbstractContextManager[tuple[pa.Schema, Iterator[pa.RecordBatch]]],
+    ]
+    number: str = "double precision"
+    text: str = "text"
 
 
 KINDS = {
-    "sqlite": _Kind(
-        "adbc_driver_sqlite",
-        _read_only,
-        options=MappingProxyType({"adbc.sqlite.query.batch_rows": str(_TYPED_ROWS)}),
-    ),
-    "postgresql": _Kind(
-        "adbc_driver_postgresql", str, first="SET TRANSACTION READ ONLY"
-    ),
+    "sqlite": Kind(adbc.SQLITE, adbc.of_sqlite),
+    "postgresql": Kind(adbc.POSTGRESQL, adbc.of_postgresql),
+    "bigquery": Kind(bigquery.PACKAGE, bigquery.answer, "FLOAT64", "STRING"),
 }
 """By the scheme of the URL."""
 
 
 def require_driver(url: str) -> None:
     """Raises BadInputError if the driver of a URL's database is not installed."""
-    driver = KINDS[url.partition(":")[0]].driver
-    require_extra(driver, "sql", "data.query", driver.replace("_", "-"))
+    module = _kind(url).module
+    package = module.replace("_", "-").replace(".", "-")
+    require_extra(module, "sql", "data.query", package)
 
 
 @contextlib.contextmanager
@@ -78,8 +55,8 @@ def answer(url: str, sql: str) -> Iterator[Iterator[pa.RecordBatch]]:
     """Runs a query; yields its rows, with types that a data file can hold.
 
     Args:
-      url: `sqlite:///FOLDER/FILE`, or `postgresql://USER@HOST/DATABASE` as libpq reads
-        it, with its environment: `PGPASSWORD`.
+      url: `sqlite:///FOLDER/FILE`; `postgresql://USER@HOST/DATABASE` as libpq reads it,
+        with its environment: `PGPASSWORD`; `bigquery://PROJECT/DATASET`.
       sql: A query.
 
     Raises:
@@ -87,40 +64,23 @@ def answer(url: str, sql: str) -> Iterator[Iterator[pa.RecordBatch]]:
         rejects the query; or a column has no name, the name of another one, or a type
         that a feature cannot have.
     """
-    kind = KINDS[url.partition(":")[0]]
     require_driver(url)
-    driver = importlib.import_module(f"{kind.driver}.dbapi")
-    if kind is KINDS["sqlite"] and not os.path.isfile(path_of(url)):
-        raise BadInputError(f"{path_of(url)} not found", key="data.query.database")
-    with (
-        _rejections((driver.Error,), "data.query.sql"),
-        contextlib.ExitStack() as stack,
-    ):
-        with _rejections((driver.Error,), "data.query.database"):
-            connection = stack.enter_context(driver.connect(kind.address(url)))
-            cursor = stack.enter_context(connection.cursor())
-        if kind.first:
-            cursor.execute(kind.first)
-        cursor.adbc_statement.set_options(**kind.options)
-        cursor.execute(sql.strip().rstrip(";"))
-        reader = cursor.fetch_record_batch()
-        yield _plain(reader, _schema(reader.schema), driver.Error)
+    kind = _kind(url)
+    with kind.answer(url, sql.strip().rstrip(";")) as (answered, batches):
+        schema = _schema(answered, kind)
+        yield (_plain(batch, schema) for batch in batches)
 
 
-def _plain(
-    reader: pa.RecordBatchReader, schema: pa.Schema, failure: type[Exception]
-) -> Iterator[pa.RecordBatch]:
-    batches = iter(reader)
-    while True:
-        with _rejections((failure, pa.ArrowException, OSError), "data.query.sql"):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        columns = [
-            _cast(column, field.type)
-            for column, field in zip(batch.columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+def _kind(url: str) -> Kind:
+    return KINDS[url.partition(":")[0]]
+
+
+def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        _cast(column, field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _cast(column: Any, data_type: pa.DataType) -> pa.Array:
@@ -128,7 +88,7 @@ def _cast(column: Any, data_type: pa.DataType) -> pa.Array:
     return stored.cast(data_type)
 
 
-def _schema(answered: pa.Schema) -> pa.Schema:
+def _schema(answered: pa.Schema, kind: Kind) -> pa.Schema:
     """The types of the columns in a file.
 
     Raises:
@@ -140,7 +100,7 @@ def _schema(answered: pa.Schema) -> pa.Schema:
             raise _misnamed(f"column {position} of the answer has no name")
         if names.count(name) > 1:
             raise _misnamed(f"{names.count(name)} columns have the name `{name}`")
-    return pa.schema([pa.field(each.name, _type_of(each)) for each in answered])
+    return pa.schema([pa.field(each.name, _type_of(each, kind)) for each in answered])
 
 
 def _misnamed(message: str) -> BadInputError:
@@ -149,13 +109,15 @@ def _misnamed(message: str) -> BadInputError:
     )
 
 
-def _type_of(field: pa.Field) -> pa.DataType:
-    """PostgreSQL's `numeric` becomes float64: as text it would be a category."""
+def _type_of(field: pa.Field, kind: Kind) -> pa.DataType:
+    """Decimal numbers become float64: as text they would be categories."""
     from strategos.components.data_files.values import features
 
     database_type = _database_type(field)
-    if database_type == "numeric":
+    if database_type == "numeric" or pa.types.is_decimal(field.type):
         return pa.float64()
+    if pa.types.is_list(field.type) and pa.types.is_decimal(field.type.value_type):
+        return pa.list_(pa.float64())
     stored = getattr(field.type, "storage_type", field.type)
     inner = getattr(stored, "value_field", None)
     unknown = database_type or (inner and _database_type(inner) and f"{inner.type}[]")
@@ -163,33 +125,16 @@ def _type_of(field: pa.Field) -> pa.DataType:
         features.kind_of(stored)
         if not unknown:
             return stored
-    name = field.name
+    name, remedy = field.name, "Convert it: CAST({0} AS {1}), or AS {2}."
+    if pa.types.is_struct(stored):
+        remedy = f"Select its fields: {{0}}.{stored[0].name} AS {stored[0].name}."
     raise BadInputError(
         f"column `{name}` has the type {unknown or stored}, which no feature can have",
         key="data.query.sql",
-        remedy=f"Convert it: CAST({name} AS double precision), or AS text.",
+        remedy=remedy.format(name, kind.number, kind.text),
     )
 
 
 def _database_type(field: pa.Field) -> str:
     """PostgreSQL's name of a type that Arrow lacks; "" for others."""
     return (field.metadata or {}).get(_TYPE, b"").decode()
-
-
-@contextlib.contextmanager
-def _rejections(kinds: tuple[type[Exception], ...], key: str) -> Iterator[None]:
-    """Raises what a driver raises as errors of a key."""
-    try:
-        yield
-    except kinds as error:
-        text = str(error)
-        matched = _WORDING.search(text)
-        said = next(filter(None, matched.groups()), "") if matched else text
-        message = " ".join(_TAIL.sub("", said).split())
-        remedy = ""
-        if "Type mismatch" in message:
-            remedy = (
-                "A column of SQLite has the type of its first "
-                f"{_TYPED_ROWS:,} values; convert it: CAST(NAME AS TEXT), or AS REAL."
-            )
-        raise BadInputError(message, key=key, remedy=remedy) from error

@@ -15,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from strategos.components.data_files.queries import databases, snapshots
+from strategos.components.data_files.queries import adbc, databases, snapshots
 from strategos.components.files import patterns
 from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.data_files.split import as_text
@@ -24,6 +24,9 @@ from strategos.pipeline.config.problems import received, reject
 from strategos.pipeline.config.types import LARGEST, Section, absolute, main_file
 
 _EPOCH = datetime.date(1970, 1, 1)
+# https://cloud.google.com/bigquery/docs/datasets#dataset-naming; of projects also those
+# within a domain.
+_BIGQUERY = re.compile(r"[a-z][a-z0-9.:-]+(/\w*)?")
 _FIRST = "a number of at least 0, or a day such as 2024-03-01"
 
 
@@ -50,8 +53,11 @@ class Query(Section):
 
     database: str = Field(
         examples=["postgresql://reader@db.example/shop"],
-        description="`postgresql://USER@HOST/DATABASE`, or `sqlite:///FILE`. The "
-        "password of PostgreSQL is read from `PGPASSWORD` or `~/.pgpass`.",
+        description="`postgresql://USER@HOST/DATABASE`, `bigquery://PROJECT/DATASET` "
+        "(the data set of tables that are named without one; optional), or "
+        "`sqlite:///FILE`. The password of PostgreSQL is read from `PGPASSWORD` or "
+        "`~/.pgpass`, BigQuery's account is that of Google's application default "
+        "credentials.",
     )
     sql: str = Field(
         examples=["SELECT * FROM orders WHERE day = '{DATE}'"],
@@ -81,14 +87,19 @@ class Query(Section):
                 "the URL has a password, which does not belong into a file",
                 remedy="Take it out, and set PGPASSWORD or write ~/.pgpass.",
             )
+        if scheme == "bigquery" and not _BIGQUERY.fullmatch(rest):
+            raise reject(
+                received=repr(url),
+                expected="`bigquery://PROJECT` or `bigquery://PROJECT/DATASET`",
+            )
         if scheme != "sqlite":
             return url
-        if not rest.startswith("/") or not databases.path_of(url):
+        if not rest.startswith("/") or not adbc.path_of(url):
             raise reject(
                 received=repr(url), expected="the path of a file: `sqlite:///shop.db`"
             )
         folder = main_file(info.context).parent
-        return f"sqlite:///{absolute(databases.path_of(url), folder)}"
+        return f"sqlite:///{absolute(adbc.path_of(url), folder)}"
 
     @field_validator("sql")
     @classmethod
@@ -102,7 +113,7 @@ class Query(Section):
     def file(self) -> str:
         """The file of an SQLite database; "" for a server."""
         is_file = self.database.startswith("sqlite:")
-        return databases.path_of(self.database) if is_file else ""
+        return adbc.path_of(self.database) if is_file else ""
 
     def snapshots(self, examples: str) -> snapshots.Query:
         """The query in the form that components take.

@@ -22,6 +22,7 @@ FIRST = "data.query.first=2024-03-01"
             ("data.query.database=postgresql://a:secret@h/b", SQL, DAYS, FIRST),
             "PGPASSWORD",
         ),
+        (("data.query.database=bigquery://shop/a/b", SQL, DAYS, FIRST), "/DATASET"),
         ((DATABASE, "data.query.sql=DROP TABLE x", DAYS, FIRST), "a query: SELECT"),
         ((DATABASE, SQL, DAYS), "the days need a first one"),
         ((DATABASE, SQL, DAYS, "data.query.first=3"), "the days need a first one"),
