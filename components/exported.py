@@ -28,6 +28,12 @@ SERVE = "serving_default"
 OUTPUT = "predictions"
 """The output of `SERVE` that is evaluated, if it has several."""
 
+ERROR = "reconstruction_error"
+"""The output of `SERVE` that says how well a row is reconstructed, float32[batch, 1].
+
+The mean squared difference between `OUTPUT` and the features of the row.
+"""
+
 TRANSFORM = "transform_features"
 """Signature: serialized raw examples, string[batch], to the transformed features."""
 

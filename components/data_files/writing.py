@@ -316,7 +316,7 @@ class WriteShard:
     @property
     def _labels(self) -> list[str]:
         """The columns of the label, but for those that `preprocessing_fn` makes."""
-        return [name for name in Label.of(self.label).columns if name in self.kinds]
+        return [name for name in Label.of(self.label).withheld if name in self.kinds]
 
     def _labelled(
         self, batch: pa.RecordBatch, masks: dict[str, np.ndarray]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strategos.components.evaluation.metrics import METRICS, TRIVIAL
+from strategos.components.evaluation.metrics import MEAN, METRICS, TRIVIAL
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluation.summary import apart
@@ -39,7 +39,10 @@ def of(
     warnings: list[str] = []
     if scored.learned.changed:
         warnings.append(f"label: {scored.learned.describe(name)}.")
-    if constant := _constant(scored, name, candidate):
+    varying = (
+        "the features vary" if Label.of(label).reconstructs else f"`{name}` varies"
+    )
+    if constant := _constant(scored, varying, candidate):
         accepted = evaluator.get("allow_constant")
         (warnings if accepted else objections).append(constant)
     answers = scored.ranges.get(candidate)
@@ -50,7 +53,7 @@ def of(
     return {"objections": objections, "warnings": warnings}
 
 
-def _constant(scored: Scored, label: str, candidate: str) -> str:
+def _constant(scored: Scored, varying: str, candidate: str) -> str:
     sums, answers = scored.sums, scored.ranges.get(candidate)
     few = sums.examples < _ENOUGH or not sums.labels_vary()
     if few or answers is None or not answers.is_constant:
@@ -59,7 +62,7 @@ def _constant(scored: Scored, label: str, candidate: str) -> str:
     more = ", …" if len(answers.low) > 4 else ""
     return (
         f"the model predicts the same for all {sums.examples:,} rows, {answer}{more}, "
-        f"and `{label}` varies: it has learned nothing from the features"
+        f"and {varying}: it has learned nothing from the features"
     )
 
 
@@ -75,7 +78,5 @@ def _not_better(slices: Sequence[SliceMetrics], task: str, label: str) -> str:
             poor.append(f"{name} ({ours}; trivial: {theirs})")
     if not poor:
         return ""
-    kind = TRIVIAL.get(task, "the mean of")
-    return f"the model is not better than always predicting {kind} `{label}` in " + (
-        listed(poor)
-    )
+    kind = TRIVIAL.get(task, MEAN).format(label)
+    return f"the model is not better than always predicting {kind} in {listed(poor)}"

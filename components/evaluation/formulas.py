@@ -33,6 +33,7 @@ EPSILON = 1e-7
 
 _YES_OR_NO = ("binary", "multi_label")
 _SINGLE = (*_YES_OR_NO, "regression")
+_NUMBERS = ("regression", "reconstruction")
 _CANCELLED = 1e-8  # share of the summed sizes below which a sum is roundoff
 _EXACT = (
     f"exact up to {EXACT_SCORES:,} distinct scores, in slices of up to "
@@ -301,7 +302,7 @@ class Mae(Ratio):
     """Absolute errors."""
 
     description = "mean absolute error"
-    tasks = ("regression",)
+    tasks = _NUMBERS
     direction = "lower"
     tfma = "MeanAbsoluteError"
 
@@ -318,7 +319,7 @@ class Mse(Ratio):
     """Squared errors."""
 
     description = "mean squared error"
-    tasks = ("regression",)
+    tasks = _NUMBERS
     direction = "lower"
     tfma = "MeanSquaredError"
 

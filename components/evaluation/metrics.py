@@ -46,12 +46,14 @@ def probability(place: int | str) -> str:
     return f"probability {place}"
 
 
-TASKS = ("binary", "multi_class", "multi_label", "regression")
+TASKS = ("binary", "multi_class", "multi_label", "regression", "reconstruction")
 TRIVIAL = {
-    "multi_class": "the most frequent class of",
-    "multi_label": "the share of each class of",
+    "multi_class": "the most frequent class of `{}`",
+    "multi_label": "the share of each class of `{}`",
+    "reconstruction": "the mean of each value of the features",
 }
-"""What the trivial model predicts, by task; of others the mean of the label."""
+"""What the trivial model predicts, by task, with the label; of others `MEAN`."""
+MEAN = "the mean of `{}`"
 # Distinct scores, over all slices of a feature, up to which areas under curves are
 # exact. Beyond that, areas of the largest slices come from bins, with a bound of the
 # error; slices with at most `SLICE_SCORES` stay exact up to `MOST_SCORES` in all.
@@ -66,12 +68,13 @@ MOST_SLICES = 50_000
 class Batch:
     """Rows that one model has scored, each with its slice of one feature.
 
-    For multi_label, a "row" is one class of a row: `classes` of them stand together.
+    For multi_label, a "row" is one class of a row, and for reconstruction one value of
+    its features: `classes` of them stand together.
 
     Attributes:
       task: One of `TASKS`.
       label: float64 [rows].
-      columns: float64 [rows] each: `prediction` for binary, multi_label and regression;
+      columns: float64 [rows] each: `prediction`; instead,
         for multi_class `right` (1 if the likeliest class is the label), `loss` (cross
         entropy) and `predicted` (the likeliest class, NaN if an answer is). If a metric
         `…@topK` is asked for, also `rank`: how many classes of the row are likelier

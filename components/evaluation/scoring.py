@@ -34,6 +34,7 @@ from strategos.components.shards import progress
 from strategos.components.wording import choices, counted
 
 BATCH = 10_000
+_VALUES = 1 << 20  # of a batch
 SHARD_BYTES = 1 << 17  # smaller files are scored together
 
 
@@ -84,7 +85,9 @@ class Scorer:
         question, models = self.question, loaded.get(self.models)
         scored = _nothing(question)
         scored.heads = {head: _nothing(own) for head, own in question.heads.items()}
-        for batch, times in _batches(files, question.is_resampled):
+        width = sum(models[0].reconstructs.values()) or 1
+        size = max(1, min(BATCH, _VALUES // width))
+        for batch, times in _batches(files, question.is_resampled, size):
             answers = _Answers(models, batch)
             for head, own in question.heads.items():
                 found = scored.heads[head]
@@ -125,7 +128,10 @@ class Scorer:
             try:
                 answer = model.answer(answers.of(place), question.head)
                 answer = _checked(model, answer, label, question)
-                answer = _by_name(model, answer, names)
+                if question.target.reconstructs:
+                    answer = answers.in_units_of_candidate(place, answer, label)
+                else:
+                    answer = _by_name(model, answer, names)
             except UserError as error:
                 if not location.optional:
                     raise
@@ -140,21 +146,22 @@ class Scorer:
             scored.widen(location.name, answer)
             known = names or answers.models[0].class_names(question.head)
             earlier = scored.plots.get(location.name)
-            found = counts.of(question.task, label, answer, weight, known, earlier)
-            scored.count(location.name, found)
+            if not question.target.reconstructs:
+                found = counts.of(question.task, label, answer, weight, known, earlier)
+                scored.count(location.name, found)
         scored.sums.add(label, scores, rows.slices(), weight, names, times)
 
 
 def _batches(
-    files: Sequence[str], resampled: bool
+    files: Sequence[str], resampled: bool, size: int
 ) -> Iterator[tuple[tf.Tensor, np.ndarray | None]]:
     """Yields batches of rows, and how often each row counts in each resample."""
     if not resampled:
-        yield from ((batch, None) for batch in read.batches(files, BATCH))
+        yield from ((batch, None) for batch in read.batches(files, size))
         return
     for file in files:
         first = 0
-        for batch in read.batches([file], BATCH):
+        for batch in read.batches([file], size):
             yield batch, resampling.times(file, first, len(batch))
             first += len(batch)
 
@@ -175,6 +182,38 @@ class _Answers:
         if place not in self._outputs:
             self._outputs[place] = self.models[place].predict(self._batch)
         return self._outputs[place]
+
+    def in_units_of_candidate(
+        self, place: int, answer: np.ndarray, features: np.ndarray
+    ) -> np.ndarray:
+        """A reconstruction whose errors from the candidate's features are its own.
+
+        Each model reconstructs the features that its own preprocessing makes, for
+        example of other means and variances; errors are those of the scores it serves.
+
+        Args:
+          place: Index of the model.
+          answer: float64 [rows, values], the model's answer.
+          features: float64 [rows, values], of the candidate's preprocessing.
+
+        Raises:
+          UserError: The model reconstructs other features.
+        """
+        model, candidate = self.models[place], self.models[0]
+        if model is candidate:
+            return answer
+        own = model.reconstructed(self._batch)
+        if model.reconstructs != candidate.reconstructs:
+            raise model.error(
+                f"reconstructs other features: {_widths(model)}; the candidate: "
+                f"{_widths(candidate)}."
+            )
+        return features + (answer - own)
+
+
+def _widths(model: Model) -> str:
+    widths = model.reconstructs.items()
+    return choices([f"{name} [{width}]" for name, width in widths])
 
 
 def _nothing(question: Question) -> Scored:
@@ -264,12 +303,17 @@ def _checked(
     single = task in ("binary", "regression")
     if len(answer) != len(label):
         raise model.error(f"gives {len(answer)} answers to {len(label)} examples.")
-    if task == "multi_label":
-        if answer.shape[1] != label.shape[1]:
+    if label.ndim > 1:
+        if answer.shape[1] != label.shape[1] and not question.target.reconstructs:
             raise model.error(
                 f"gives {counted(answer.shape[1], 'number')} per example, and label "
                 f"`{question.target.name}` has {label.shape[1]:,}; task {task} "
                 "compares them one by one."
+            )
+        if answer.shape[1] != label.shape[1]:
+            raise model.error(
+                f"gives {counted(answer.shape[1], 'number')} per example, and the "
+                f"features to reconstruct have {label.shape[1]:,}."
             )
     elif single != (answer.shape[1] == 1):
         needed = "one number" if single else "one probability per class"
@@ -283,7 +327,9 @@ def _checked(
             f"knows {answer.shape[1]} classes, but label `{question.label}` is "
             f"{label.max():g} in the eval split (classes count from 0)."
         )
-    return answer if task == "regression" else _probabilities(answer, question, model)
+    if task in ("regression", "reconstruction"):
+        return answer
+    return _probabilities(answer, question, model)
 
 
 def _by_name(model: Model, answer: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -334,7 +380,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 def _columns(answer: np.ndarray, label: np.ndarray, task: str) -> dict[str, np.ndarray]:
     if task != "multi_class":
-        return {"prediction": answer if task == "multi_label" else answer[:, 0]}
+        return {"prediction": answer if label.ndim > 1 else answer[:, 0]}
     known = np.isfinite(answer).all(axis=1)
     clipped = np.clip(answer, EPSILON, 1 - EPSILON)  # first, as in Keras
     chosen = clipped[np.arange(len(label)), label.astype(np.int64)]

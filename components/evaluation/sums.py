@@ -49,6 +49,8 @@ class Sums:
         self._metrics, self._task = tuple(metrics), task
         self._slicings = {each.name: each for each in slicings}
         self._groups: dict[str | None, _Groups] = {}
+        self._part = slicing.part_of(task)
+        self._names: tuple[str, ...] = ()
 
     def add(
         self,
@@ -62,26 +64,30 @@ class Sums:
         """Adds rows.
 
         Args:
-          label: float64 [rows], the rows' labels; multi_label: [rows, classes].
+          label: float64 [rows], the rows' labels; multi_label: [rows, classes], and
+            reconstruction: [rows, values].
           scores: Columns of scores by model.
           slices: The rows of each slice, by name of what is sliced by.
           weight: float64 [rows], finite and not negative: how much each row counts. A
             row of weight 0 only counts among the examples. None for 1.
-          classes: Names of the classes of multi_label, which get a slice each.
+          classes: Names of the classes of multi_label, or the feature of each value of
+            reconstruction; each of these gets a slice.
           times: From `resampling.times`; None for no resamples.
         """
         self.examples += len(label)
         self.labels += float(label.sum() if weight is None else label[weight > 0].sum())
         self._add_weights(None if weight is None else float(weight.sum()))
-        members = entries.everything(len(label), slices, classes)
+        members = entries.everything(len(label), slices, classes, self._part)
+        self._names = tuple(classes)
         if times is not None:
             members[resampling.NAME] = resampling.membership(times)
-        width, label = max(1, len(classes)), label.reshape(-1)
+        label = label.reshape(-1)
         for feature, member in members.items():
-            found = entries.of(feature, member, width, weight)
+            is_part = bool(classes) and feature == self._part
+            found = entries.of(member, classes, weight, is_part=is_part)
             counted = None if weight is None else weight[found.row]
             labels = Labels(self._task == "multi_class", found.classes)
-            if feature != resampling.NAME:
+            if feature != resampling.NAME and not (is_part and self._pools):
                 labels.add(found.code, label[found.index], counted)
             groups = _Groups(labels, member, weight)
             for model, columns in scores.items():
@@ -111,6 +117,7 @@ class Sums:
         self._add_weights(later.weighted)
         self.labels += later.labels
         self.too_many |= later.too_many
+        self._names = self._names or later._names
         for feature, groups in later._groups.items():
             self._add_groups(feature, groups)
         for feature in self.too_many:
@@ -146,13 +153,13 @@ class Sums:
         if any(known.get(x.name, Slicing.of(x.name)) != x for x in slicings):
             return None
         slices = [each.name for each in slicings]
-        slices += [slicing.CLASS] if self._task == "multi_label" else []
+        slices += [self._part] if self._part else []
         slices += [resampling.NAME] if resampled else []
         if not {None, *slices} <= self._groups.keys():
             return None
         chosen = Sums(metrics, self._task, slicings)
         chosen.examples, chosen.labels = self.examples, self.labels
-        chosen.weighted = self.weighted
+        chosen.weighted, chosen._names = self.weighted, self._names
         keys = {METRICS[name].shares or name for name in metrics}
         for feature in (None, *slices):
             groups = self._groups[feature]
@@ -191,7 +198,7 @@ class Sums:
                 continue
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
-            trivial = self._trivial(groups)
+            trivial = self._trivial(feature, groups)
             unknown, weighted = groups.models[candidate].unknown, groups.weighted
             for value in sorted(groups.codes, key=slicing.order):
                 i = groups.codes[value]
@@ -241,13 +248,21 @@ class Sums:
             self.too_many.add(feature)
             del self._groups[feature]
 
-    def _trivial(self, groups: _Groups) -> list[Trivial]:
+    @property
+    def _pools(self) -> bool:
+        """Whether the slice of a part has several values of each row."""
+        return self._task == "reconstruction"
+
+    def _trivial(self, feature: str | None, groups: _Groups) -> list[Trivial]:
         """The trivial model on each slice."""
-        slices = len(groups.codes)
-        one = groups.labels.one_answer(self._task, slices)
+        slices, labels, parts = len(groups.codes), groups.labels, None
+        if self._pools and feature == self._part:
+            labels = self._groups[None].labels
+            parts = entries.places(self._names, [*groups.codes])
+        one = labels.one_answer(self._task, slices, parts)
         trivials = ((name, METRICS[name].trivial(one)) for name in self._metrics)
         columns = {name: values for name, values in trivials if values is not None}
-        varied = groups.labels.varied(slices)
+        varied = labels.varied(slices, parts)
         return [
             Trivial(
                 float(one.answer[i]),

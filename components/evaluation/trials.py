@@ -7,6 +7,7 @@ from typing import Any
 
 from strategos.components.evaluation.library.classes import is_known
 from strategos.components.evaluation.metrics import METRICS, Batch, plain
+from strategos.components.evaluation.slices.slicing import part_of
 from strategos.components.slow_imports import np
 
 _LABEL = (1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0)
@@ -74,7 +75,7 @@ def _sums(name: str, task: str, rows: slice) -> Any:
     values, code = np.unique(np.array(_SLICE)[rows], return_inverse=True)
     member = SliceMembership(values.tolist(), np.arange(len(label)), code)
     classes: tuple[str, ...] = ()
-    if task == "multi_label":
+    if part_of(task):
         classes = ("a", "b")
         label = np.stack([label, 1 - label], axis=1)
         columns = {key: np.stack([x, x / 2], axis=1) for key, x in columns.items()}

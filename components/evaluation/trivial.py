@@ -2,8 +2,8 @@
 
 The trivial model knows no feature and gives one answer for all rows of a slice: the
 mean label, or for classes the most frequent class, with the shares of all classes as
-probabilities; of several labels a row, the mean of each. A model that is not better has
-learned nothing of use.
+probabilities; of several labels or features a row, the mean of each. A model that is
+not better has learned nothing of use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from strategos.components.evaluation.curves import narrow
 from strategos.components.evaluation.metrics import Metric
 
 MOST_VALUES = 1024  # distinct labels of a slice that are kept apart
+_LEAST_VALUES, _ALL_VALUES = 16, 8192  # of each label of a row, and of all of them
 _COMPACTED = 1 << 14  # entries up to which nothing is compacted
 
 
@@ -31,12 +32,13 @@ class OneAnswer:
 
     Attributes:
       task: One of `metrics.TASKS`.
-      answer: float64 [slices]: the mean label, over all classes of multi_label; or the
-        most frequent class.
+      answer: float64 [slices]: the mean label, over all classes of multi_label and all
+        values of reconstruction; or the most frequent class.
       share: float64 [slices], multi_class: the share of rows of that class.
       loss: float64 [slices], multi_class: cross entropy of the shares of all classes.
-      deviation: float64 [slices], regression: mean distance of a label from the mean.
-      variance: float64 [slices], regression: mean of its square.
+      deviation: float64 [slices], regression and reconstruction: mean distance of a
+        label from the mean.
+      variance: float64 [slices], of the same: mean of its square.
       shares: float64 [classes, slices], binary and multi_label: the mean of each label
         of a row, which is the answer.
     """
@@ -76,8 +78,9 @@ class Labels:
 
     A slice with more than `MOST_VALUES` distinct numbers keeps fewer of their leading
     bits, and the first two moments of the rest: means and variances are exact, and mean
-    absolute deviations are right to 5 digits. Classes are all kept. The result depends
-    on the rows alone, not on how they are cut or merged.
+    absolute deviations are right to 5 digits; to 3 if a row has many labels, of which
+    fewer numbers are kept. Classes are all kept. The result depends on the rows alone,
+    not on how they are cut or merged.
 
     Args:
       classes: Whether labels are numbers of classes.
@@ -87,6 +90,8 @@ class Labels:
 
     def __init__(self, classes: bool = False, width: int = 1):
         self._classes, self._width = classes, width
+        most = max(_LEAST_VALUES, _ALL_VALUES // width)
+        self._most = min(most, MOST_VALUES)
         # Each part: slice, value, rows, and the sums over rows of label minus value
         # and of its square; one number an entry.
         self._parts: list[tuple[np.ndarray, ...]] = []
@@ -141,35 +146,45 @@ class Labels:
         cut[: len(self._cut)] = self._cut[: len(cut)]
         while True:
             code, *others = _merged(code, *_shifted(cut[code], *others))
-            full = np.bincount(code, minlength=len(cut)) > MOST_VALUES
+            count = np.bincount(code, minlength=len(cut))
+            full = count > self._most
             if self._classes or not full.any():
                 break
-            cut[full] += 1
+            # A bit less halves them at most, so that no number of bits is passed over.
+            halvings = np.log2(count[full] / self._most).astype(np.uint32)
+            cut[full] += np.maximum(halvings, 1)
         self._parts, self._cut = [_small(code, *others)], cut
         self._entries = self._compacted = len(code)
 
-    def varied(self, slices: int) -> np.ndarray:
+    def varied(self, slices: int, parts: np.ndarray | None = None) -> np.ndarray:
         """Whether a slice has two labels or more; bool [slices].
 
         Args:
           slices: Number of slices.
+          parts: See `one_answer`.
         """
-        distinct = self._counts(slices * self._width)[0]
-        return (distinct > 1).reshape(slices, self._width).any(axis=1)
+        place = self._places(slices, parts)
+        distinct = self._counts(len(place))[0]
+        return _sum(place, distinct > 1, slices) > 0
 
-    def one_answer(self, task: str, slices: int) -> OneAnswer:
+    def one_answer(
+        self, task: str, slices: int, parts: np.ndarray | None = None
+    ) -> OneAnswer:
         """The trivial model of each slice.
 
         Args:
           task: One of `metrics.TASKS`.
           slices: Number of slices.
+          parts: int [width], if these counts are of all rows: the slice of each label
+            of a row. By default, a slice has all labels of its rows.
         """
         if task == "multi_class":
             return self._of_classes(slices)
-        _, rows, total = self._counts(slices * self._width)
+        place = self._places(slices, parts)
+        _, rows, total = self._counts(len(place))
         rows = np.where(rows > 0, rows, np.nan)  # all rows of a slice may weigh 0
         mean = total / rows
-        if task != "regression":
+        if task not in ("regression", "reconstruction"):
             shares = mean.reshape(slices, self._width).T
             return OneAnswer(task, shares.mean(axis=0), shares=shares)
         code, value, count, first, second = self._entries_of()
@@ -177,11 +192,17 @@ class Labels:
         deviation = np.abs(count * off + first)
         # Elsewhere all rows of an entry are on one side of the mean.
         around = _shortened(mean[code], self._cut[code]) == value
-        parts = (each[around] for each in (off, count, first, second))
-        deviation[around] = _as_if_even(*parts)
-        deviation = _sum(code, deviation, slices) / rows
-        variance = _sum(code, second + 2 * off * first + count * off**2, slices) / rows
-        return OneAnswer(task, mean, deviation=deviation, variance=variance)
+        near = (each[around] for each in (off, count, first, second))
+        deviation[around] = _as_if_even(*near)
+        squares = second + 2 * off * first + count * off**2
+        found = mean, *(_sum(code, x, len(place)) / rows for x in (deviation, squares))
+        labels = np.bincount(place, minlength=slices)
+        answer, deviation, variance = (_sum(place, x, slices) / labels for x in found)
+        return OneAnswer(task, answer, deviation=deviation, variance=variance)
+
+    def _places(self, slices: int, parts: np.ndarray | None) -> np.ndarray:
+        """The slice of each label of the rows of each slice."""
+        return np.arange(slices).repeat(self._width) if parts is None else parts
 
     def _of_classes(self, slices: int) -> OneAnswer:
         code, value, count, *_ = self._entries_of()

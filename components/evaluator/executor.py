@@ -104,7 +104,7 @@ def _question(evaluation: Evaluation) -> rows.Question:
                 remedy=did_you_mean(name, known),
             )
     # A label or weight that is not among the raw features is made by preprocessing.
-    read = *Label.of(label).columns, weight
+    read = *Label.of(label).withheld, weight
     raw = [name for name in read if known.get(name) is not None]
     wanted = {name: known[name] for name in [*raw, *slices]}
     return rows.Question.of(evaluation.evaluator, label, weight, wanted)

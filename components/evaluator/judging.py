@@ -180,10 +180,10 @@ class Evaluation:
         """Whether the model's own preprocessing makes the label or the weight."""
         texts = schema_pb2.BYTES
         numbers = {each.name for each in self.schema.feature if each.type != texts}
-        read = {*Label.of(self.label).columns, *filter(None, [self.weight])}
+        read = {*Label.of(self.label).withheld, *filter(None, [self.weight])}
         is_vector = self.evaluator["task"] == "multi_label"
         is_vector = is_vector and not Label.of(self.label).is_several
-        return is_vector or not read <= numbers
+        return is_vector or not read <= numbers or Label.of(self.label).reconstructs
 
 
 @functools.cache

@@ -140,7 +140,7 @@ class Columns:
         Raises:
           BadInputError: Names the place and the column.
         """
-        known = {*self.features, *Label.of(self.label).columns}
+        known = {*self.features, *Label.of(self.label).withheld}
         extra = [name for name in names if name not in known]
         absent = self.used.difference(names)
         for name in extra:

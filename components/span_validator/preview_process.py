@@ -131,7 +131,7 @@ def scored(
     known = {} if reader.schema_file else columns
     files, kinds = _written(reader, span, label, known)
     slices = sorted({name for each in slicings(evaluator) for name in each.features})
-    targets = Label.of(label).columns
+    targets = Label.of(label).withheld
     made = {name for name in (*targets, weight) if columns and name not in columns}
     wanted_by = [*(("label", name) for name in targets), ("weight", weight)]
     wanted_by += [("evaluator.slices", name) for name in slices]

@@ -1,4 +1,4 @@
-"""The label of a pipeline: a column, several columns of 0 and 1, or several heads.
+"""The label of a pipeline: a column, several of 0 and 1, several heads, or features.
 
 Settings, execution properties and a `WorkerSpec` hold the label as text, see `text`.
 Standard library only.
@@ -7,11 +7,14 @@ Standard library only.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from strategos.components.wording import abridged
+
+RECONSTRUCT, ALL = "reconstruct", "all"
+"""The key of features that a model reconstructs, and the value for all of them."""
 
 _SHOWN = 6
 _T = TypeVar("_T")
@@ -24,21 +27,29 @@ class Label:
     Attributes:
       columns: One name; several, whose values 0 and 1 are the classes of a row; or a
         name for each of `outputs`, where a name may occur again.
+        With `reconstructs`, transformed features; () for all of them.
       outputs: The outputs of a model with several heads, each of which learns the
         column in the same place; () for a model with one head.
+      reconstructs: Whether there is no label: the model learns `columns`, which are
+        features that it takes, too, such as an autoencoder.
     """
 
     columns: tuple[str, ...]
     outputs: tuple[str, ...] = ()
+    reconstructs: bool = False
 
     @classmethod
-    def of(cls, setting: str | Sequence[str] | Mapping[str, str]) -> Label:
+    def of(cls, setting: str | Sequence[str] | Mapping[str, Any]) -> Label:
         """Reads a label: a name, a list or a mapping, or the text of one of them.
 
         Args:
           setting: A value of `label`, or `Label.text`.
         """
         if isinstance(setting, Mapping):
+            if [*setting] == [RECONSTRUCT]:
+                features = setting[RECONSTRUCT]
+                columns = () if features == ALL else tuple(features)
+                return cls(columns, reconstructs=True)
             return cls(tuple(setting.values()), tuple(setting))
         if not isinstance(setting, str):
             return cls(tuple(setting))
@@ -52,6 +63,9 @@ class Label:
     @property
     def text(self) -> str:
         """The label as text: the name of one column, or a JSON list or object."""
+        if self.reconstructs:
+            features = self.columns or ALL
+            return json.dumps({RECONSTRUCT: features}, ensure_ascii=False)
         if self.outputs:
             pairs = zip(self.outputs, self.columns, strict=True)
             return json.dumps(dict(pairs), ensure_ascii=False)
@@ -62,12 +76,29 @@ class Label:
     @property
     def name(self) -> str:
         """The names for people: `rain`, or `rain, wind and 3 more`."""
+        if not self.columns:
+            return "all features"
         return abridged(list(dict.fromkeys(self.columns)), _SHOWN)
 
     @property
     def is_several(self) -> bool:
         """Whether the label is several columns of 0 and 1, for one head."""
-        return len(self.columns) > 1 and not self.outputs
+        return len(self.columns) > 1 and not (self.outputs or self.reconstructs)
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """The columns that the model does not get, because they are unknown later."""
+        return () if self.reconstructs else self.columns
+
+    def among(self, features: Iterable[str]) -> Label:
+        """The label with the names of its features, where it has all of them.
+
+        Args:
+          features: The transformed features that the model may take.
+        """
+        if not self.reconstructs or self.columns:
+            return self
+        return replace(self, columns=tuple(sorted(features)))
 
     def by_head(self, named: dict[str, _T]) -> dict[str, _T]:
         """Takes what belongs to the label's columns out of a dict; several heads only.

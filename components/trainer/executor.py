@@ -28,6 +28,7 @@ from strategos.components.trainer import finished, launchers
 from strategos.components.trainer.launchers.jobs import input_files
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import CHECKPOINT_MARK, Settings, WorkerSpec
+from strategos.components.transformed import learned
 from strategos.components.user_code import modules, workload_paths
 from strategos.components.wording import choices, did_you_mean
 
@@ -119,20 +120,22 @@ def worker_spec(
         each.argument: each.decode(properties[each.argument])
         for each in runtime_parameters.taken_by(node_ids.TRAINER)
     }
+    graph = artifact_utils.get_single_uri(inputs["transform_graph"])
+    weight = properties.get("weight") or ""
     split = splits.evaluated(_split_names(inputs["examples"]))
     weights = workload_paths.weights(parameters["warm_start"])
     parameters["warm_start"] = "" if weights == NOTHING else weights
     return WorkerSpec(
         folder=folder,
         module=module,
-        label=properties["label"],
-        weight=properties.get("weight") or "",
+        label=learned.label(properties["label"], graph, weight),
+        weight=weight,
         train_files=_files(inputs["examples"], "train"),
         eval_files=_files(inputs["examples"], split),
         eval_split=split,
         train_rows=counts.recorded(inputs["examples"], "train"),
         eval_rows=counts.recorded(inputs["examples"], split),
-        transform_graph=artifact_utils.get_single_uri(inputs["transform_graph"]),
+        transform_graph=graph,
         schema_file=io_utils.get_only_uri_in_dir(schema_dir),
         model_dir=model_dir,
         log_dir=artifact_utils.get_single_uri(outputs["model_run"]),

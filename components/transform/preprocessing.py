@@ -18,7 +18,7 @@ from strategos.components.transformed import sparse_columns
 from strategos.components.transformed.graph import ancestors
 from strategos.components.user_code import modules, uses
 from strategos.components.user_code.user_errors import explain, is_own
-from strategos.components.wording import did_you_mean, quoted
+from strategos.components.wording import choices, did_you_mean, quoted
 
 Tensors = Mapping[str, Any]
 
@@ -175,6 +175,14 @@ def _check(outputs: Any, required: Mapping[str, str], where: str) -> None:
         (k, name) for k, text in required.items() for name in Label.of(text).columns
     )
     for key, name in named:
+        if name not in outputs and Label.of(required[key]).reconstructs:
+            raise UserError(
+                f"`preprocessing_fn` does not return the feature `{name}`, which "
+                "`label` names to reconstruct",
+                key=key,
+                expected=choices(sorted(outputs)),
+                remedy=did_you_mean(name, outputs, "Return it, or correct `label`."),
+            )
         if name not in outputs:
             raise UserError(
                 f"{where} does not return the {key} `{name}`. Returned: "

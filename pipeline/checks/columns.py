@@ -10,7 +10,7 @@ from strategos.components.data_files import sources
 from strategos.components.errors import UserError, required
 from strategos.components.evaluation import trials
 from strategos.components.evaluation.heads import naming
-from strategos.components.evaluation.slices.slicing import CLASS, slicings
+from strategos.components.evaluation.slices.slicing import CLASS, part_of, slicings
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.problems import shown
@@ -33,10 +33,11 @@ def column_problems(
       schema: The features of the curated schema; empty without one.
     """
     made = _MadeNames(config)
-    if config.target.outputs and made.is_of_tfx:
+    if (config.target.outputs or config.target.reconstructs) and made.is_of_tfx:
+        what = "several heads" if config.target.outputs else "features to reconstruct"
         yield config.problem(
             "label",
-            "several heads, and `run_fn(fn_args)` reads one label",
+            f"{what}, and `run_fn(fn_args)` reads one label",
             remedy="Let `build_model(context)` take the place of `run_fn`.",
         )
     targets = [("label", name) for name in dict.fromkeys(config.target.columns)]
@@ -68,7 +69,7 @@ def column_problems(
         columns_of[path] = names
         if config.evaluator and rows:
             yield from _several_labels(config, source)
-            yield from _two_classes(config, source)
+            yield from _two_parts(config, source)
             yield from _texts_in_bins(config, source)
         if not rows:
             yield config.problem(
@@ -77,7 +78,7 @@ def column_problems(
                 remedy="Remove the file, or put the data there.",
             )
     yield from _own_metrics(config)
-    for label in {*config.target.columns} & {*config.data.split.keys}:
+    for label in {*config.target.withheld} & {*config.data.split.keys}:
         yield config.problem(
             "data.split.keys",
             f"`{label}` is the label: all rows of one label would be in one split",
@@ -142,7 +143,7 @@ def _is_number(text: str) -> bool:
 def _several_labels(config: Config, source: sources.Source) -> Iterator[UserError]:
     """Yields a problem for a column with several labels in a row among the first."""
     target = config.target
-    if required(config.evaluator).task == "multi_label" and not target.is_several:
+    if part_of(required(config.evaluator).task) and not target.is_several:
         return
     remedy = "If these are the classes of a row, make 0 or 1 of each in "
     remedy += "`preprocessing_fn` and set `evaluator.task: multi_label`; else remove "
@@ -168,15 +169,16 @@ def _most_values(source: sources.Source, name: str) -> int:
     return int(pc.max(lengths).as_py() or 0)
 
 
-def _two_classes(config: Config, source: sources.Source) -> Iterator[UserError]:
+def _two_parts(config: Config, source: sources.Source) -> Iterator[UserError]:
     """Yields a problem if the slices by class hide those of a column of that name."""
     evaluator = required(config.evaluator)
-    named = evaluator.task == "multi_label" and CLASS in evaluator.slices
-    if named and CLASS in source.names:
+    part = part_of(evaluator.task)
+    if part in evaluator.slices and part in source.names:
+        whose = "class of the label" if part == CLASS else "feature"
         yield config.problem(
             "evaluator.slices",
-            f"`{CLASS}` is a column of {shown(source.path)}, and for multi_label the "
-            "name of the slices by class of the label",
+            f"`{part}` is a column of {shown(source.path)}, and for {evaluator.task} "
+            f"the name of the slices by {whose}",
             remedy="Rename the column, or remove it from `slices`.",
         )
 

@@ -24,7 +24,11 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="write a workload for a table, and train it once",
     )
     init.add_argument(
-        "--label", required=True, metavar="COLUMN", help="the column to predict"
+        "--label",
+        required=True,
+        metavar="COLUMN",
+        help="the column to predict; for a "
+        "model without a label, see docs/configuration/reconstruction.md",
     )
     init.add_argument(
         "--name",

@@ -23,7 +23,7 @@ from strategos.components.evaluation.metrics import (
     names,
     plain,
 )
-from strategos.components.evaluation.slices.slicing import CLASS, Slicing
+from strategos.components.evaluation.slices.slicing import CLASS, Slicing, part_of
 from strategos.components.wording import did_you_mean, nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.metrics import entries as metric_entries
@@ -46,7 +46,7 @@ def _task(value: Any) -> Any:
     """Rejects what is no task, and no task of each head."""
     tasks = value.values() if isinstance(value, dict) else [value]
     several = isinstance(value, dict)
-    known = [name for name in TASKS if not (several and name == "multi_label")]
+    known = [name for name in TASKS if not (several and part_of(name))]
     for task in tasks:
         if task not in known:
             near = did_you_mean(task, known) if isinstance(task, str) else ""
@@ -55,7 +55,7 @@ def _task(value: Any) -> Any:
     return value
 
 
-Task = Literal["binary", "multi_class", "multi_label", "regression"]
+Task = Literal["binary", "multi_class", "multi_label", "regression", "reconstruction"]
 Tasks = Annotated[
     Task | dict[str, Task],
     BeforeValidator(_task),
@@ -90,8 +90,8 @@ class Judged(Limits):
     better_than: Literal["trivial"] | None = Field(
         None,
         description="The candidate must be better than one answer for all of the rows: "
-        "the mean of their labels, their most frequent class, or the share of each "
-        "class of `multi_label`.",
+        "the mean of their labels, their most frequent class, the share of each class "
+        "of `multi_label`, or the mean of each value of `reconstruction`.",
     )
 
 
@@ -120,7 +120,8 @@ class Evaluator(Section):
     task: Tasks = Field(
         "binary",
         description="Kind of prediction; `multi_label`: a row may have several "
-        "classes, each 0 or 1, and the model gives a probability for each. For a label "
+        "classes, each 0 or 1, and the model gives a probability for each; "
+        "`reconstruction`: of features, for `label: {reconstruct: …}`. For a label "
         "of several heads, the kind of each: `{late: binary, minutes: regression}`.",
     )
     metrics: metric_entries.Entries = Field(
@@ -139,7 +140,8 @@ class Evaluator(Section):
         "1000]}`. A list is a cross: a slice for each combination of the values of its "
         "features. A row counts once in each value it has; a row without a value "
         f"counts overall only. An entry may have at most {MOST_SLICES:,} slices. For "
-        f"`multi_label`, each class is a slice of `{CLASS}`, named or not.",
+        f"`multi_label`, each class is a slice of `{CLASS}`, named or not, and for "
+        "`reconstruction` each feature one of `feature`.",
     )
     bounds: dict[str, Bound] = Field(
         default_factory=dict,
@@ -203,7 +205,7 @@ class Evaluator(Section):
                 errors += _direction_errors(metric, limits, loc)
                 errors += _range_errors(metric, limits, loc)
                 errors += _trivial_errors(metric, limits, loc)
-                if not (task == "multi_label" and feature == CLASS):
+                if feature != part_of(task):
                     errors += _not_among(feature, info, "slices", loc)
             wrong = list(_metric_errors((name,), name, task))
             errors += wrong or _not_among(name, info, "metrics", (name,))
@@ -238,7 +240,10 @@ def _metric_errors(
     if not task:
         return
     if isinstance(task, str):
-        if parsed(name):
+        if parsed(name) and task == "reconstruction":
+            cause = f"`{name}` is computed of one label a row, and there is none"
+            yield reject_at(loc, cause, expected=", ".join(names(task)))
+        elif parsed(name):
             ours = _known_by_class(name, task)
             yield from metric_entries.class_problems(loc, name, ours)
         elif not (_usable(name) and task in METRICS[name].tasks):

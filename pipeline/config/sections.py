@@ -125,7 +125,8 @@ class Config(Section):
         "`preprocessing_fn` makes; or several of them, `[rain, wind]`, each 0 or 1: "
         "the classes of a row for a model with one output of that width; or, for a "
         "model with several outputs, the column that each of them learns: `{late: "
-        "late, minutes: delay}`.",
+        "late, minutes: delay}`. Without a label, for example for an autoencoder: "
+        "`{reconstruct: all}`, or a list of the features to reconstruct.",
     )
     weight: Text | None = Field(
         None,

@@ -13,6 +13,7 @@ from strategos.components import node_ids, runtime_parameters
 from strategos.components.files import filesystems, object_stores, storage, temporary
 from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.spec import WorkerSpec
+from strategos.components.transformed import learned
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.history.store import Store, reads_store
 from strategos.pipeline.root import metadata
@@ -100,6 +101,7 @@ def worker_spec(config: Config, folders: Mapping[str, str]) -> WorkerSpec:
       A spec with a pattern as `train_files` and a folder as `schema_file`, see
       `measure.with_files`.
     """
+    weight = config.weight or ""
     trainer, values = config.trainer, config.runtime_parameters()
     parameters = {
         each.argument: each.decode(values[each.name])
@@ -108,8 +110,8 @@ def worker_spec(config: Config, folders: Mapping[str, str]) -> WorkerSpec:
     return WorkerSpec(
         folder=str(config.folder),
         module=trainer.module,
-        label=config.label,
-        weight=config.weight or "",
+        label=learned.label(config.label, folders["transform_graph"], weight),
+        weight=weight,
         train_files=(f"{folders['transformed_examples']}/Split-train/*",),
         eval_files=(),
         transform_graph=folders["transform_graph"],

@@ -157,7 +157,7 @@ def _data_nodes(
         split=_json(config.data.split.settings()),
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
-        label=config.label,
+        label=config.label if config.target.withheld else "",
         null_values=_json(config.data.null_values),
         reading=config.data.reading.to_json(),
         unlabelled=config.data.unlabelled,

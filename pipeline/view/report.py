@@ -15,7 +15,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
-from strategos.components.evaluation.metrics import METRICS, TRIVIAL, plain
+from strategos.components.evaluation.metrics import MEAN, METRICS, TRIVIAL, plain
 from strategos.components.files import filesystems
 from strategos.components.pusher import APPROVAL
 from strategos.components.wording import counted, duration, first
@@ -302,10 +302,12 @@ def _trivial(summary: Mapping[str, Any]) -> Iterator[tuple[str, Text | str]]:
     """Yields the meaning of the column `trivial`, e.g. the mean of the label."""
     parts = []
     for task, label, answer in verdicts.trivial_answers(summary):
-        kind = TRIVIAL.get(task, "the mean of")
-        what = f"{kind} `{label}`, {answer:.4g},"
+        kind = TRIVIAL.get(task, MEAN).format(label)
+        what = f"{kind}, {answer:.4g},"
         if task == "multi_label":
-            what = f"{kind} `{label}` ({answer:.4g} on average)"
+            what = f"{kind} ({answer:.4g} on average)"
+        if task == "reconstruction":
+            what = kind
         parts.append(what)
     if parts:
         yield "trivial", f"predicts {' '.join(parts)} for all rows"

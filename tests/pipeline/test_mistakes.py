@@ -38,7 +38,7 @@ YAML = {  # the text that is replaced, its replacement, and what the message has
         "label: late",
         "label: 2013",
         ":2:8: label: received 2013 (a whole number)",
-        "Put it in quotes: '2013'. Allowed: a column, a list of columns, or a mapping",
+        "Put it in quotes: '2013'. Allowed: a column, a list of columns, a mapping",
     ),
     "text as number": (
         "size: 512",

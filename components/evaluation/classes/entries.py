@@ -1,4 +1,4 @@
-"""The entries of rows: one number a row, or one for each class of a row; numpy only."""
+"""The entries of rows: a number a row, or one for each class or value; numpy only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from strategos.components.evaluation.slices.slicing import CLASS
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Entries:
       index: int64 [entries], into labels and scores as one array.
       row: int64 [entries], index of the entry's row.
       code: int64 [entries], the slice of each entry.
-      classes: Entries of a row that stand together, one for each class.
+      classes: Entries of a row that stand together, one for each class or value.
     """
 
     index: np.ndarray
@@ -54,14 +52,19 @@ def all_names(known: Sequence[str], width: int) -> list[str]:
 
 
 def everything(
-    rows: int, slices: Mapping[str, SliceMembership], classes: Sequence[str]
+    rows: int,
+    slices: Mapping[str, SliceMembership],
+    classes: Sequence[str],
+    part: str,
 ) -> dict[str | None, SliceMembership]:
-    """The slices to add up: all rows, each sliced feature, and each class.
+    """The slices to add up: all rows, each sliced feature, and each class or feature.
 
     Args:
       rows: Number of rows.
       slices: The rows of each value, by sliced feature.
-      classes: Names of the classes; () if a row has one label.
+      classes: Names of the classes, or the feature of each value of a row; () if a row
+        has one label.
+      part: `slicing.part_of` the task.
     """
     every = np.arange(rows)
     members: dict[str | None, SliceMembership] = {
@@ -69,32 +72,51 @@ def everything(
     }
     members.update(slices.items())
     if classes:
-        code = np.tile(np.arange(len(classes)), rows)
-        members[CLASS] = SliceMembership(classes, every.repeat(len(classes)), code)
+        names = [*dict.fromkeys(classes)]
+        code = np.tile(np.arange(len(names)), rows)
+        members[part] = SliceMembership(names, every.repeat(len(names)), code)
     return members
 
 
 def of(
-    feature: str | None, member: SliceMembership, width: int, weight: np.ndarray | None
+    member: SliceMembership,
+    classes: Sequence[str],
+    weight: np.ndarray | None,
+    *,
+    is_part: bool,
 ) -> Entries:
     """The entries of the slices of a feature, without rows of weight 0.
 
     Args:
-      feature: The feature; `CLASS` for slices that hold one class of each row.
       member: The rows of each slice.
-      width: Labels of a row.
+      classes: See `everything`.
       weight: float64 [rows]; None for 1.
+      is_part: Whether the slices hold a class, or the values of a feature, of each row.
     """
-    row, code = member.row, member.code
+    row, code, width = member.row, member.code, max(1, len(classes))
     if weight is not None:
         some = weight[row] > 0
         row, code = row[some], code[some]
     if width == 1:
         return Entries(row, row, code, 1)
-    if feature == CLASS:
-        return Entries(row * width + code, row, code, 1)
+    if is_part:
+        row = row[code == 0]  # each once
+        index = (row[:, np.newaxis] * width + np.arange(width)).reshape(-1)
+        codes = np.tile(places(classes, member.values), len(row))
+        return Entries(index, row.repeat(width), codes, 1)
     index = (row[:, np.newaxis] * width + np.arange(width)).reshape(-1)
     return Entries(index, row.repeat(width), code.repeat(width), width)
+
+
+def places(classes: Sequence[str], values: Sequence[str]) -> np.ndarray:
+    """The slice of each class, or of each value of a row; int64 [classes].
+
+    Args:
+      classes: See `everything`.
+      values: The slices.
+    """
+    known = {value: code for code, value in enumerate(values)}
+    return np.array([known[name] for name in classes], np.int64)
 
 
 def spread(place: np.ndarray, classes: int) -> np.ndarray:

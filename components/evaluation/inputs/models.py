@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.exported import DESCRIPTION, OUTPUT, SERVE, TRANSFORM
+from strategos.components.exported import DESCRIPTION, ERROR, OUTPUT, SERVE, TRANSFORM
 from strategos.components.files import exchange
 from strategos.components.user_code.user_errors import operation_error
 
@@ -56,6 +56,8 @@ class Model:
         if unknown.
       classes: Names of the classes, as recorded by the Trainer; [] if unknown.
       heads: What the Trainer has recorded of each head, by output; {} for one head.
+      reconstructs: Number of values of each feature that the model reconstructs, in
+        the order of its output; {} for a model of a label.
 
     Raises:
       UserError: The SavedModel cannot be loaded.
@@ -73,6 +75,7 @@ class Model:
         self.from_logits: bool | None = described.get("from_logits")
         self.classes: list[str] = described.get("classes") or []
         self.heads: dict[str, Any] = described.get("heads") or {}
+        self.reconstructs: dict[str, int] = described.get("reconstructs") or {}
 
     def predict(self, examples: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """Predicts on serialized examples.
@@ -109,6 +112,8 @@ class Model:
         if head:
             values = np.asarray(outputs[head], np.float64)
             return values.reshape(len(values), -1)
+        if self.reconstructs:
+            outputs = {name: x for name, x in outputs.items() if name != ERROR}
         if OUTPUT not in outputs and len(outputs) > 1:
             raise self.error(
                 f"answers with {', '.join(sorted(outputs))}; the evaluator needs one "
@@ -188,6 +193,25 @@ class Model:
             )
         return np.asarray(value, np.float64)
 
+    def reconstructed(self, examples: tf.Tensor) -> np.ndarray:
+        """What the model should answer: the features, after its own preprocessing.
+
+        Args:
+          examples: string [batch], serialized.
+
+        Returns:
+          float64 [batch, values], in the order of `reconstructs`.
+
+        Raises:
+          UserError: The model is one of a label.
+        """
+        if not self.reconstructs:
+            raise self.error("reconstructs no features: it was trained on a label.")
+        made = self._call(TRANSFORM, examples)
+        rows = len(examples)
+        parts = [np.asarray(made[name], np.float64) for name in self.reconstructs]
+        return np.concatenate([each.reshape(rows, -1) for each in parts], axis=1)
+
     def _made(self, examples: tf.Tensor, feature: str, key: str) -> Any:
         outputs = self._call(TRANSFORM, examples)
         if feature not in outputs:
@@ -263,7 +287,7 @@ class Unusable(Model):
 
     def __init__(self, error: UserError):
         self._error = error
-        self.classes, self.heads = [], {}
+        self.classes, self.heads, self.reconstructs = [], {}, {}
 
     def predict(self, examples: tf.Tensor) -> NoReturn:
         """Raises the error."""

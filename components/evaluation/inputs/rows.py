@@ -118,12 +118,17 @@ class Question:
         return Label.of(self.label)
 
     def classes(self, candidate: Model, label: np.ndarray) -> Sequence[str]:
-        """Names of the classes of multi_label; () for another task.
+        """Names of the classes of multi_label; () for another task of a label.
+
+        Of reconstruction the feature of each value.
 
         Args:
           candidate: The model that knows the names of the classes of one column.
           label: float64 [rows, classes].
         """
+        if self.target.reconstructs:
+            widths = candidate.reconstructs.items()
+            return [name for name, width in widths for _ in range(width)]
         if self.task != "multi_label":
             return ()
         if self.target.is_several:
@@ -154,8 +159,9 @@ class Rows:
         self._files, self._first = files, first
         types = question.types
         self._vector = question.task == "multi_label" and not question.target.is_several
-        kinds = [types.get(name, tf.string) for name in question.target.columns]
-        self._raw_label = tf.string not in kinds and not self._vector
+        kinds = [types.get(name, tf.string) for name in question.target.withheld]
+        is_raw = tf.string not in kinds and not self._vector
+        self._raw_label = is_raw and not question.target.reconstructs
         spec = {name: tf.io.VarLenFeature(dtype) for name, dtype in types.items()}
         self._parsed = tf.io.parse_example(batch, spec) if spec else {}
 
@@ -163,9 +169,13 @@ class Rows:
         """The labels, float64 [rows]; class numbers if they are texts.
 
         Returns:
-          For multi_label, float64 [rows, classes].
+          For multi_label, float64 [rows, classes]; for reconstruction [rows, values].
         """
         question = self._question
+        if question.target.reconstructs:
+            values = self._candidate.reconstructed(self._batch)
+            _check_features(values, question.classes(self._candidate, values))
+            return values
         if self._vector:
             values = self._candidate.vectors(self._batch, question.label)
             _check_label(values.reshape(-1), question.label, question.task)
@@ -294,6 +304,19 @@ def _place(files: Sequence[str], row: int) -> tuple[str, int]:
             break
         row -= rows
     return file, row
+
+
+def _check_features(values: np.ndarray, names: Sequence[str]) -> None:
+    """Rejects features to reconstruct that are not finite."""
+    wrong = np.argwhere(~np.isfinite(values))
+    if len(wrong):
+        row, column = wrong[0]
+        raise UserError(
+            key="label",
+            received=f"{values[row, column]:g} in feature `{names[column]}` after "
+            "`preprocessing_fn`, in the eval split",
+            expected="finite numbers to reconstruct",
+        )
 
 
 def _check_label(label: np.ndarray, name: str, task: str) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 CLASS = "class"
 """The feature of the slices of a multi_label evaluation that hold one class each."""
 
+_PARTS = {"multi_label": CLASS, "reconstruction": "feature"}
+
 CROSS = " x "
 """Stands between the features in the name of a cross, and between their values."""
 
@@ -91,7 +93,7 @@ class Slicing:
 def slicings(evaluator: Mapping[str, Any]) -> list[Slicing]:
     """What to slice by: the configured entries, then features named by bounds only.
 
-    `CLASS` is none for multi_label: its slices are always measured.
+    Not `part_of` the task, whose slices are always measured.
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.
@@ -100,8 +102,20 @@ def slicings(evaluator: Mapping[str, Any]) -> list[Slicing]:
     for bound in (evaluator.get("bounds") or {}).values():
         for name in bound.get("slices") or ():
             found.setdefault(name, Slicing.of(name))
-    by_class = {CLASS} if evaluator["task"] == "multi_label" else set()
-    return [each for name, each in found.items() if name not in by_class]
+    part = part_of(evaluator["task"])
+    return [each for name, each in found.items() if name != part]
+
+
+def part_of(task: Any) -> str:
+    """The name of the slices that hold a part of each row: `class`, or `feature`.
+
+    Args:
+      task: One of `metrics.TASKS`, or one for each head.
+
+    Returns:
+      "" for a task that compares one number of each row.
+    """
+    return _PARTS.get(task, "") if isinstance(task, str) else ""
 
 
 def canonical(value: Any) -> Any:

@@ -4,7 +4,8 @@
 compute the same; it is published with the results, so that TFMA's own tools can read
 them. It has no `min_examples`: TFMA's `min_slice_size` hides a small slice's metrics
 instead of exempting the slice from bounds. Nor has it the edges of bins, which TFMA
-lacks: TFMA's own run would slice by each value of such a feature.
+lacks: TFMA's own run would slice by each value of such a feature. Nor does TFMA know a
+label of features to reconstruct.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from strategos.components.evaluation.metrics import (
     METRICS,
     metric_names,
 )
-from strategos.components.evaluation.slices.slicing import CLASS, Slicing, slicings
+from strategos.components.evaluation.slices.slicing import Slicing, part_of, slicings
 from strategos.components.evaluator.tfma.messages import config_pb2
 from strategos.components.exported import OUTPUT, SERVE, TRANSFORM
 from strategos.components.targets.label import Label
@@ -41,22 +42,24 @@ def build(
     """
     config = config_pb2.EvalConfig()
     sections = naming.sections(evaluator)
-    columns = {head: own.text for head, own in Label.of(label).heads.items()}
+    target = Label.of(label)
+    columns = {head: own.text for head, own in target.heads.items()}
     for name in (CANDIDATE, BASELINE):
         config.model_specs.add(
             name=name,
             signature_name=SERVE,
             prediction_key="" if columns else OUTPUT,
             prediction_keys={head: head for head in columns},
-            label_key="" if columns else label,
+            label_key="" if columns or target.reconstructs else label,
             label_keys=columns,
             example_weight_key=weight,
             is_baseline=name == BASELINE,
             preprocessing_function_names=[TRANSFORM] if is_made else [],
         )
     config.slicing_specs.add()
-    by_class = [Slicing.of(CLASS)] if evaluator["task"] == "multi_label" else []
-    known = {each.name: each for each in [*slicings(evaluator), *by_class]}
+    part = part_of(evaluator["task"])
+    by_part = [Slicing.of(part)] if part else []
+    known = {each.name: each for each in [*slicings(evaluator), *by_part]}
     for slicing in known.values():
         config.slicing_specs.add(feature_keys=slicing.features)
     spec = config.metrics_specs.add()

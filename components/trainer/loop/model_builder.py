@@ -29,6 +29,7 @@ from strategos.components.trainer.loop.warm_start import earlier_weights
 from strategos.components.trainer.model import learning_rate, workload
 from strategos.components.trainer.model.comparison import structure
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.labels import reconstruction
 from strategos.components.trainer.model.optimizer import settings as optimizer_settings
 from strategos.components.trainer.model.replicas import (
     local_values,
@@ -139,7 +140,8 @@ class ModelBuilder:
         if self.context.replicas > 1:
             local_values.report_means(model)
         self.code.check(model, outputs, self.examples, self.evaluated)
-        self.code.check_judged(model, outputs, self._judged_as)
+        values = sum(reconstruction.widths(self.context).values())
+        self.code.check_judged(model, outputs, self._judged_as, values)
         partitioned_variables.leave_out_vocabularies(model)
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)

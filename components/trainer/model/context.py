@@ -58,7 +58,8 @@ class TrainingContext:
     feature, `[batch, *shape]` for others, a `tf.SparseTensor` for a feature of varying
     length, a `tf.RaggedTensor` for a feature that `preprocessing_fn` returns ragged.
     The label is `[batch, 1]`, or `[batch, classes]` if it is one-hot or of several
-    columns; of several heads, a dict of output to such a label.
+    columns; of several heads, a dict of output to such a label; of features to
+    reconstruct float32 `[batch, values]`.
 
     Example:
       ```python
@@ -73,9 +74,11 @@ class TrainingContext:
 
     Attributes:
       hyperparameters: `trainer.hyperparameters` of the pipeline's YAML.
-      label: Name of the label; of several columns a JSON list of their names, and of
-        several heads a JSON object of output to name.
-      feature_spec: `tf.io` spec of each transformed feature, without label and weight.
+      label: Name of the label; of several columns a JSON list of their names, of
+        several heads a JSON object of output to name, and of features to reconstruct
+        one with their names.
+      feature_spec: `tf.io` spec of each transformed feature, without label and weight;
+        features to reconstruct are among them.
       label_spec: `tf.io` spec of the label; of several heads by output.
       schema: The schema of the raw data.
       transform_output: TFT's `TFTransformOutput` of the transform graph.

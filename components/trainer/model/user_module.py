@@ -275,9 +275,11 @@ class UserModule:
             first = tf.nest.map_structure(lambda each: each[:rows], labels)
             losses.check_weighted(model, outputs, first, self._where)
 
-    def check_judged(self, model: tf.keras.Model, outputs: Any, task: str) -> None:
+    def check_judged(
+        self, model: tf.keras.Model, outputs: Any, task: str, values: int
+    ) -> None:
         """Rejects a model that the Evaluator could not judge: `judged_output.check`."""
-        judged_output.check(model, outputs, task, self._where)
+        judged_output.check(model, outputs, task, self._where, values)
 
     def blamed(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Turns an exception into a UserError with the user's file and line.

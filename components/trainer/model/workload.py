@@ -30,6 +30,10 @@ from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sparse_columns
 from strategos.components.wording import choices, did_you_mean
 
+_LISTED = (
+    "Let `preprocessing_fn` make a dense tensor of numbers of it, or list other "
+    "features: `label: {reconstruct: [FEATURE, …]}`."
+)
 _MISSING = {
     "label": "Leave these rows out: `data.unlabelled: drop`. If `preprocessing_fn` "
     "makes the label of another column, or of a list of classes, let it return a "
@@ -91,7 +95,7 @@ def with_class_weights(
     setting = spec.settings.class_weight
     if not setting:
         return read
-    if spec.target.is_several or spec.target.outputs:
+    if spec.target.is_several or spec.target.outputs or spec.target.reconstructs:
         raise class_weights.several_classes(spec.target.name)
     is_whole = set(read.files) == set(spec.train_files)
     files = spec.train_files, read.spec, spec.label
@@ -186,6 +190,13 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
     ).transformed_feature_spec()
     for name in spec.target.columns:
         _check_target(spec, "label", name, feature_spec)
+        if spec.target.reconstructs and feature_spec[name].dtype == tf.string:
+            raise UserError(
+                f"feature `{name}` is a string after Transform, and `label` names it "
+                "to reconstruct",
+                key="label",
+                remedy=_LISTED,
+            )
     if spec.target.is_several:
         _check_numbers(spec.target, feature_spec)
     if spec.weight:
@@ -216,6 +227,11 @@ def _label_spec(feature_spec: dict[str, Any], label: Label) -> Any:
     """
     if label.outputs:
         return label.by_head(feature_spec)
+    if label.reconstructs:
+        shapes = [feature_spec[name].shape for name in label.columns]
+        values = [sum(map(math.prod, shapes))]
+        shape = shapes[0] if len(shapes) == 1 and shapes[0] else values
+        return tf.io.FixedLenFeature(shape, tf.float32)
     kinds = [feature_spec.pop(name) for name in label.columns]
     if len(kinds) == 1:
         return kinds[0]
@@ -227,7 +243,7 @@ def _label_spec(feature_spec: dict[str, Any], label: Label) -> Any:
 def _check_target(
     spec: WorkerSpec, key: str, name: str, feature_spec: dict[str, Any]
 ) -> None:
-    """Rejects a label or weight that is not one dense feature."""
+    """Rejects a label, a weight, or what is learned, that is not a dense feature."""
     if name not in feature_spec:
         raise UserError(
             "`preprocessing_fn` returns no such feature",
@@ -238,13 +254,21 @@ def _check_target(
                 name, feature_spec, f"Return it there, or correct `{key}`."
             ),
         )
-    if not isinstance(feature_spec[name], tf.io.FixedLenFeature):
+    kind = feature_spec[name]
+    if not isinstance(kind, tf.io.FixedLenFeature) and spec.target.reconstructs:
+        raise UserError(
+            f"feature `{name}` has no value, or several, in some rows"
+            f"{_seen_missing(spec, name)}, and `label` names it to reconstruct",
+            key=key,
+            remedy=f"{_LISTED} A missing value: `data.missing`.",
+        )
+    if not isinstance(kind, tf.io.FixedLenFeature):
         raise UserError(
             f"`{name}` is missing in some rows{_seen_missing(spec, name)}",
             key=key,
             remedy=_MISSING[key],
         )
-    if key == "weight" and feature_spec[name].dtype == tf.string:
+    if key == "weight" and kind.dtype == tf.string:
         raise UserError(
             f"`{name}` is a string after Transform",
             key=key,

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.trainer.model.context import TrainingContext
+from strategos.components.trainer.model.labels import reconstruction
 from strategos.components.transformed.graph import TransformGraph
 
 
@@ -17,6 +18,8 @@ def class_names(
     graph: TransformGraph, context: TrainingContext, head: str = ""
 ) -> list[str]:
     """The label's values for class 0, 1, 2, …, or its columns; empty if unknown.
+
+    Of features to reconstruct the names of their values: `shop[0]`, `shop[1]`, …
 
     The names are verified: Transform's graph is applied to each list of values that may
     be the right one (Transform's vocabularies and the label's domain in the schema),
@@ -30,6 +33,8 @@ def class_names(
     label = context.target.heads[head].text if head else context.label
     if context.target.is_several:
         return [*context.target.columns]
+    if context.target.reconstructs:
+        return reconstruction.names(context)
     kind = context.label_spec[head] if head else context.label_spec
     if label not in graph.outputs or graph.raw_features_of([label]) != {label}:
         return []

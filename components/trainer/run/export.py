@@ -3,7 +3,9 @@
 The SavedModel holds Transform's graph and the model, so that it needs nothing else:
 
 - `serving_default`: `examples` string[batch], serialized raw `tf.Example`, to
-  `predictions` float32[batch, k] (one key per output of a model with several).
+  `predictions` float32[batch, k] (one key per output of a model with several). Of a
+  model that reconstructs features also `reconstruction_error` float32[batch, 1], the
+  mean squared difference of `predictions` from the features.
 - `predict`: raw features as dense tensors `[batch, *shape]` to the same. A feature that
   may be missing is `[batch, n]`, where "", NaN or the smallest integer is no value; in
   an example for `serving_default`, each of the three is an ordinary value.
@@ -13,8 +15,9 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 The first two take only the raw features that the model's inputs are computed from.
 In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
 features, the label, the names of its classes, columns that are parsed but unused,
-whether the loss takes logits, what `heads` predict if there are several, and the
-spellings of a missing number), so that a pushed model describes itself.
+whether the loss takes logits, what `heads` predict if there are several, how many
+values of which features the model `reconstructs`, and the spellings of a missing
+number), so that a pushed model describes itself.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.comparison import answers
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.known_losses import known_loss
+from strategos.components.trainer.model.labels import reconstruction
 from strategos.components.trainer.run import class_names, saved_model
 from strategos.components.transformed.graph import TransformGraph
 from strategos.components.wording import listed, quoted
@@ -90,6 +94,7 @@ def export(
         classes=named,
         from_logits=None if described else _from_logits(getattr(model, "loss", None)),
         heads=described,
+        reconstructs=reconstruction.widths(context),
         null_values=null_values,
         reading=reading,
     )
@@ -105,6 +110,7 @@ def describe(
     unused: Iterable[str] = (),
     from_logits: bool | None = None,
     heads: Mapping[str, Any] = MappingProxyType({}),
+    reconstructs: Mapping[str, int] = MappingProxyType({}),
     null_values: Sequence[str] = (),
     reading: str = "{}",
 ) -> None:
@@ -120,6 +126,8 @@ def describe(
         client may send any value.
       from_logits: Whether the model answers with logits; None if that is not known.
       heads: The label, `classes` and `from_logits` of each output; {} for one head.
+      reconstructs: Values of each feature that the model reconstructs; {} for a model
+        of a label.
       null_values: Spellings of a missing number in the raw data.
       reading: How the data files were written, see `WorkerSpec`.
     """
@@ -131,6 +139,7 @@ def describe(
         described |= {"classes": list(classes), "unused": sorted(unused)}
         described["from_logits"] = from_logits
         described |= {"heads": dict(heads)} if heads else {}
+        described |= {"reconstructs": dict(reconstructs)} if reconstructs else {}
         described["null_values"] = list(null_values)
         described["reading"] = json.loads(reading)
         file.write(json.dumps(described))
@@ -171,9 +180,12 @@ class _Servable:
         self._graph = graph
         names = list(keras3.inputs_of(model)) or list(context.feature_spec)
         self._features = [name for name in names if name in context.feature_spec]
-        needed = graph.raw_features_of(self._features)
+        self._target = context.target
+        compared = self._target.columns if self._target.reconstructs else ()
+        self._made = [*dict.fromkeys([*self._features, *compared])]
+        needed = graph.raw_features_of(self._made)
         self.raw_spec = {name: graph.raw_spec[name] for name in sorted(needed)}
-        for label in context.target.columns:
+        for label in self._target.withheld:
             if leaking := _leaking(label, graph, self._features):
                 raise UserError(_leak(label, graph, leaking))
         self.columns = saved_model.argument_names(self.raw_spec)
@@ -205,14 +217,14 @@ class _Servable:
 
     def _parsed_features(self, examples: tf.Tensor) -> dict[str, Any]:
         raw = tf.io.parse_example(examples, self.raw_spec)
-        return self._graph.transform(raw, self._features)
+        return self._graph.transform(raw, self._made)
 
     def _given_features(self, raw: Mapping[str, tf.Tensor]) -> dict[str, Any]:
         values = {
             column: _as_parsed(raw[name], self.raw_spec[column])
             for name, column in self.columns.items()
         }
-        return self._graph.transform(values, self._features)
+        return self._graph.transform(values, self._made)
 
     def _transform_all(self, examples: tf.Tensor) -> dict[str, Any]:
         needed = self._graph.raw_features_of(self._graph.outputs)
@@ -225,8 +237,10 @@ class _Servable:
         return self._graph.transform(raw, self._graph.outputs)
 
     def _predictions(self, features: dict[str, Any]) -> dict[str, tf.Tensor]:
-        output = self._model(features, training=False)
-        return answers.named(output, getattr(self._model, "output_names", None))
+        taken = {name: features[name] for name in self._features}
+        output = self._model(taken, training=False)
+        named = answers.named(output, getattr(self._model, "output_names", None))
+        return reconstruction.with_error(named, features, self._target)
 
 
 def _traced_once(function: Any) -> Any:

@@ -152,6 +152,8 @@ def _warn_of_columns_beside_label(
     model: tf.keras.Model, graph: TransformGraph, label: Label
 ) -> None:
     """Names features of columns from which the label is made, too."""
+    if label.reconstructs:
+        return
     names = [name for name in keras3.inputs_of(model) if name in graph.outputs]
     shared = beside_label(label, graph, names)
     if shared:

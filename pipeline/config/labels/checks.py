@@ -1,4 +1,4 @@
-"""What other settings must not say beside a label: of one column, several, or heads."""
+"""What other settings must not say beside a label, or beside none."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.trainer import Trainer
 
 _ASYNCHRONOUS = "parameter_server"
+_RECONSTRUCTION = "reconstruction"
 _SPELL_TASKS = "Write a task for each: `task: {HEAD: regression, …}`."
 
 
@@ -42,13 +43,20 @@ def checked(value: Any, info: ValidationInfo) -> Any:
 
 
 def _check_weight(weight: str | None, label: Label) -> None:
+    if weight and weight in label.columns and label.reconstructs:
+        cause = "the model does not get the weight, and `label` names it to reconstruct"
+        raise reject(cause, remedy="Name another column, or remove it from `label`.")
     if weight and weight in label.columns:
         raise reject("the label would weigh itself", remedy="Name another column.")
 
 
 def _check_data(data: Data, label: Label) -> None:
+    if label.reconstructs and data.unlabelled == "drop":
+        cause = "leaves out rows without a label, and `label` names none"
+        remedy = "Remove it; `missing` fills cells without a value."
+        raise_all([reject_at(("unlabelled",), cause, remedy=remedy)])
     cause = "trains on invented labels; rows without one: `unlabelled: drop`"
-    for name in label.columns:
+    for name in label.withheld:
         if name in data.missing:
             raise_all([reject_at(("missing", name), cause)])
 
@@ -61,6 +69,14 @@ def _check_trainer(trainer: Trainer, label: Label) -> None:
     if trainer.class_weight and label.outputs:
         cause = "weighs a row by its class, and here a row has a class for each head"
         raise_all([reject_at(("class_weight",), cause, remedy=remedy)])
+    if trainer.class_weight and label.reconstructs:
+        cause = "weighs a row by its class, and `label` names none"
+        raise_all([reject_at(("class_weight",), cause, remedy=remedy)])
+    if trainer.warm_start and label.reconstructs:
+        cause = "is not supported for `label: {reconstruct: …}`: the features that the "
+        cause += "outputs stand for may move"
+        remedy = "Remove it: the model starts from initial weights."
+        raise_all([reject_at(("warm_start",), cause, remedy=remedy)])
     if trainer.warm_start and label.outputs:
         cause = "is not supported for a label of several heads, whose classes may move"
         remedy = "Remove it: the model starts from initial weights."
@@ -79,6 +95,14 @@ def _check_tasks(evaluator: Evaluator, label: Label) -> None:
             heads = listed(quoted(label.outputs))
             cause = f"one task, and `label` has the heads {heads}"
             raise_all([reject_at(("task",), cause, remedy=_SPELL_TASKS)])
+        if label.reconstructs and task != _RECONSTRUCTION:
+            cause = f"{task} compares with a label, and `label` names features to "
+            cause += "reconstruct"
+            raise_all([reject_at(("task",), cause, expected=_RECONSTRUCTION)])
+        if task == _RECONSTRUCTION and not label.reconstructs:
+            cause = "reconstruction compares with features, and `label` is one"
+            remedy = "Write `label: {reconstruct: all}`, or another task."
+            raise_all([reject_at(("task",), cause, remedy=remedy)])
         return
     if not label.outputs:
         cause = "tasks of several heads, but `label` names none"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_core import InitErrorDetails
 
-from strategos.components.evaluation.slices.slicing import CLASS, Slicing
+from strategos.components.evaluation.slices.slicing import Slicing, part_of
 from strategos.components.wording import did_you_mean
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import received, reject, reject_at
@@ -101,11 +101,12 @@ def conflicts(entries: Sequence[Any], task: Any) -> Iterator[InitErrorDetails]:
                 remedy=f"Keep one of the entries of `{other.name}`; a feature can be "
                 "in other crosses, too.",
             )
-        is_plain = slicing == Slicing.of(CLASS)
-        if task == "multi_label" and CLASS in slicing.features and not is_plain:
+        part = part_of(task)
+        if part and part in slicing.features and slicing != Slicing.of(part):
+            what = "features" if task == "reconstruction" else "classes of the label"
             yield reject_at(
                 (index,),
-                f"`{CLASS}` stands for the classes of the label, whose slices are "
-                "neither crossed nor in bins",
-                remedy=f"Remove `{CLASS}` from the entry.",
+                f"`{part}` stands for the {what}, whose slices are neither crossed nor "
+                "in bins",
+                remedy=f"Remove `{part}` from the entry.",
             )

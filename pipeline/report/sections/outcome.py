@@ -117,6 +117,8 @@ def _trivial(task: str, label: str, answer: float, several: bool) -> str:
     of = f" of `{label}`" if several else ""
     if task == "multi_label":
         return f"the share of each class{of}, {answer:.4g} on average"
+    if task == "reconstruction":
+        return "the mean of each value of the features"
     what = "the most frequent class" if task == "multi_class" else "the mean label"
     return f"{answer:.4g}, {what}{of}"
 

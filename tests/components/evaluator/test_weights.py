@@ -57,7 +57,8 @@ def expected(task, label, score, weight):
         "mean_label": np.average(label, weights=weight),
         "mean_prediction": np.average(score, weights=weight),
     }
-    if task == "regression":
+    if task in ("regression", "reconstruction"):
+        mean = mean if task == "regression" else {}
         mse = stock_metrics.mean_squared_error(label, score, **given)
         mae = stock_metrics.mean_absolute_error(label, score, **given)
         return {**mean, "mae": mae, "mse": mse, "rmse": math.sqrt(mse)}

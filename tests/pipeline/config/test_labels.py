@@ -81,3 +81,84 @@ def test_settings_that_do_not_fit_the_heads_are_rejected(write, old, new, key, t
         load(write("pipeline.yaml", HEADS.replace(old, new, 1)))
     found = {problem.key: str(problem) for problem in caught.value.problems}
     assert key in found and text in found[key], found
+
+
+FEATURES = """\
+label: {reconstruct: all}
+data: {examples: data/*.csv}
+transform: {module: preprocessing}
+trainer: {module: model}
+evaluator:
+  task: reconstruction
+  metrics: [mse]
+  bounds: {mse: {better_than: trivial, slices: {feature: {at_most: 2}}}}
+"""
+
+
+def test_features_are_reconstructed_in_place_of_a_label(write):
+    config = load(write("pipeline.yaml", FEATURES)).config
+    target = config.target
+    assert (config.label, target.columns) == ('{"reconstruct": "all"}', ())
+    assert target.reconstructs and target.name == "all features"
+    known = target.among({"b", "a"})
+    assert (known.columns, known.withheld) == (("a", "b"), ())
+    assert known.text == '{"reconstruct": ["a", "b"]}' and known == known.of(known.text)
+    listed = load(write("b/pipeline.yaml", FEATURES.replace("all", "[b, a]"))).config
+    assert listed.target.columns == listed.target.among({"c"}).columns == ("b", "a")
+    heads = FEATURES.replace("{reconstruct: all}", "{reconstruct: all, b: c}")
+    heads = heads.partition("evaluator:")[0]  # two heads, one of which is called so
+    assert load(write("c/pipeline.yaml", heads)).config.target.heads["b"].text == "c"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "text"),
+    [
+        ("all", "amount", "label", "or a list of features"),
+        ("all", "[]", "label", "or a list of features"),
+        ("all", "[a, a]", "label", "named twice"),
+        (
+            "reconstruct:",
+            "recontruct:",
+            "label",
+            "without a label, `{reconstruct: all}",
+        ),
+        ("{reconstruct: all}", "late", "evaluator.task", "`label` is one"),
+        (
+            "reconstruction\n  metrics: [mse]\n  bounds: {mse: {better_than: trivial, "
+            "slices: {feature: {at_most: 2}}}}",
+            "regression\n  metrics: [mse]",
+            "evaluator.task",
+            "features to reconstruct",
+        ),
+        ("[mse]", "[mse, auc]", "evaluator.metrics.1", "Allowed: mae, mse, rmse"),
+        ("[mse]", "[mse, Poisson]", "evaluator.metrics.1", "one label a row"),
+        (
+            "metrics: [mse]",
+            "metrics: [mse]\n  slices: [[feature, shop]]",
+            "evaluator.slices.0",
+            "stands for the features",
+        ),
+        (
+            "model}",
+            "model, class_weight: balanced}",
+            "trainer.class_weight",
+            "`label` names none",
+        ),
+        ("model}", "model, warm_start: /m}", "trainer.warm_start", "may move"),
+        ("csv}", "csv, unlabelled: drop}", "data.unlabelled", "`label` names none"),
+        (
+            "{reconstruct: all}",
+            "{reconstruct: [a]}\nweight: a",
+            "weight",
+            "the model does not get the weight",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_features_to_reconstruct_are_rejected(
+    write, old, new, key, text
+):
+    assert old in FEATURES
+    with pytest.raises(ConfigError) as caught:
+        load(write("pipeline.yaml", FEATURES.replace(old, new, 1)))
+    found = {problem.key: str(problem) for problem in caught.value.problems}
+    assert key in found and text in found[key], found

@@ -152,7 +152,7 @@ def test_a_config_needs_no_file():
         ("data.max_bad_fraction=2", "data.max_bad_fraction", "1"),
         ("evaluator.metrics=[]", "evaluator.metrics", "one metric or more"),
         ("evaluator.metrics=[auc, log_los]", "evaluator.metrics.1", "`log_loss`?"),
-        ("evaluator.metrics=[auc, rmse]", "evaluator.metrics.1", "for regression"),
+        ("evaluator.metrics=[auc, rmse]", "evaluator.metrics.1", "or regression"),
         ("evaluator.metrics=[auc, acc]", "evaluator.metrics.1", "`accuracy`?"),
         ("evaluator.metrics=[auc, roc_auc]", "evaluator.metrics.1", "mean `auc`?"),
         (
@@ -167,8 +167,8 @@ def test_a_config_needs_no_file():
         ),
         ("evaluator.bounds.f2={}", "evaluator.bounds.f2", "`f2` is not a metric"),
         ("evaluator.bounds.acc={}", "evaluator.bounds.acc", "Did you mean `accuracy`?"),
-        ("evaluator.bounds.rmse={}", "evaluator.bounds.rmse", "It is for regression"),
-        ("evaluator.task=ranking", "evaluator.task", "multi_class, multi_label or"),
+        ("evaluator.bounds.rmse={}", "evaluator.bounds.rmse", "for reconstruction or"),
+        ("evaluator.task=ranking", "evaluator.task", "regression or reconstruction"),
         ("label=[late, late]", "label", "`late` is named twice"),
         ("label=[late, delay]", "evaluator.task", "`label` names 2 columns"),
         (

@@ -37,6 +37,9 @@ class HeadChecker:
         self._labels = LabelChecker(where, label, unseen, subject)
         self._subject = f"{where}: {subject}"
         self._label = label.name
+        self._learned = f"the label `{self._label}` has"
+        if label.reconstructs:
+            self._learned = f"the features to reconstruct (`{self._label}`) have"
 
     def check_kind(self, labels: tf.Tensor) -> None:
         """Rejects labels that are strings; see `LabelChecker.check_kind`."""
@@ -92,7 +95,7 @@ class HeadChecker:
                 )
         elif units != width:
             raise self._refusal(
-                f"has {units} output unit(s), but the label `{self._label}` has "
+                f"has {units} output unit(s), but {self._learned} "
                 f"{width} value(s) per row; {loss.name} compares them one by one. "
                 + _shape_remedy(loss, units, width)
             )

@@ -14,7 +14,9 @@ _JUDGED = "predictions"
 _OF_ONE_NUMBER = ("binary", "regression")
 
 
-def check(model: tf.keras.Model, output: Any, task: str, where: str) -> None:
+def check(
+    model: tf.keras.Model, output: Any, task: str, where: str, values: int = 1
+) -> None:
     """Rejects a model whose exported answers do not suit the Evaluator's task.
 
     Args:
@@ -22,6 +24,7 @@ def check(model: tf.keras.Model, output: Any, task: str, where: str) -> None:
       output: Its output on a few rows, tensors `[rows, …]`, flat or nested.
       task: The Evaluator's task; "" without one, or for several heads.
       where: Name of the function that made the model, for messages.
+      values: Numbers a row of the label, or of the features to reconstruct.
 
     Raises:
       UserError: The model has several outputs of which none is called `predictions`,
@@ -38,6 +41,13 @@ def check(model: tf.keras.Model, output: Any, task: str, where: str) -> None:
         )
     judged = named[_JUDGED] if len(named) > 1 else next(iter(named.values()))
     units = judged.shape[1:].num_elements() or 0
+    if task == "reconstruction" and units not in (0, values):
+        raise UserError(
+            f"{where}: answers with {counted(units, 'number')} a row, and the features "
+            f"to reconstruct have {values:,}. End the model with a unit for each; or, "
+            "if it answers with a score of its own, remove `evaluator`, or return a "
+            f"dict of outputs and name the reconstruction `{_JUDGED}`."
+        )
     if units == 0 or task not in (*_OF_ONE_NUMBER, "multi_class"):
         return
     if (task in _OF_ONE_NUMBER) != (units == 1):

@@ -31,6 +31,7 @@ class LabelChecker:
     ):
         self._where = f"{where}: {subject}"
         self._columns, self._label = label.columns, label.name
+        self._kind = "feature" if label.reconstructs else "label"
         self._unseen = unseen
 
     def check_kind(self, labels: tf.Tensor) -> None:
@@ -106,8 +107,8 @@ class LabelChecker:
             raise UserError(
                 f"{self._where}has a categorical_crossentropy, but in "
                 f"{len(wrong):,} of {len(total):,} rows of the {split} split the "
-                f"values of the label `{self._label}` do not add up to 1; the first "
-                f"such row has {total[wrong[0]]:g}",
+                f"values of the {self._kind} `{self._label}` do not add up to 1; the "
+                f"first such row has {total[wrong[0]]:g}",
                 remedy="For several classes a row, end the model with a sigmoid and "
                 "use BinaryCrossentropy; for one, give each row a single 1, or shares.",
             )
@@ -136,13 +137,13 @@ class LabelChecker:
         self, what: str, labels: tf.Tensor, split: str, wanted: str
     ) -> UserError:
         name = self._label
-        if len(self._columns) > 1:
+        if len(self._columns) == labels.shape[-1] > 1:
             outside = tf.reduce_any((labels < 0) | (labels > 1), 0)
             place = int(tf.argmax(tf.cast(outside, tf.int64)))
             name, labels = self._columns[place], labels[:, place]
         low, high = _range(labels)
         return UserError(
-            f"{self._where}has {what}, but the label `{name}` has values from "
+            f"{self._where}has {what}, but the {self._kind} `{name}` has values from "
             f"{low:g} to {high:g} in the {split} split{self._first(split)}: {wanted}."
         )
 
