@@ -13,7 +13,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import sources, spans
 from strategos.components.data_files.listing import Listing
 from strategos.components.data_files.queries import databases
-from strategos.components.errors import BadInputError, UserError
+from strategos.components.errors import UserError
 from strategos.components.files import storage
 from strategos.components.files.filesystems import is_remote, needs_copies, unknown
 from strategos.components.user_code import modules
@@ -233,8 +233,8 @@ def data_files(config: Config, data: Listing) -> tuple[list[str], list[UserError
     key, query = "data.examples", config.data.query
     try:
         if query:
-            databases.require_driver(query.database)
-    except BadInputError as error:
+            databases.check(query.database)
+    except UserError as error:
         return [], [config.located(error)]
     cause = unknown(config.data.examples)
     if cause:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.data_files import sources
+from strategos.components.data_files.queries import databases
+from strategos.components.data_files.queries.databases import DATABASES
 from strategos.components.data_files.sources import SOURCES
 from strategos.components.evaluation.metrics import METRICS, plain
 from strategos.components.plugins import Registry
@@ -27,6 +29,8 @@ def used(config: Config) -> Iterator[tuple[Registry[Any], str]]:
       config: The effective settings.
     """
     yield from readers(config)
+    if config.data.query:
+        yield DATABASES, databases.scheme(config.data.query.database)
     yield from gates(config)
     yield LAUNCHERS, config.trainer.distribution.launcher
     yield from metrics(config)

@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from strategos.components.data_files.queries.database import Database
     from strategos.components.data_files.sources.source import Source
     from strategos.components.errors import (
         BadInputError,
@@ -53,6 +54,7 @@ __all__ = [
     "BeamEngine",
     "Config",
     "ConfigError",
+    "Database",
     "ExitCode",
     "Gate",
     "GateStoppedError",
@@ -86,6 +88,7 @@ _HOMES = {
         *("BadInputError", "ExitCode", "GateStoppedError", "Place", "UserError"),
     ),
     "components.evaluation.metrics": ("Metric",),
+    "components.data_files.queries.database": ("Database",),
     "components.data_files.sources.source": ("Source",),
     "components.plugins.notification": ("Notification",),
     "components.push_targets.targets": ("Target",),

@@ -75,6 +75,7 @@ _BY_STACK = (
     "components/trainer/model/test_effects.py",
     *("components/trainer/model/test_varying.py", "components/trainer/model/tables"),
     *("pipeline/runners", "pipeline/test_cli.py", "pipeline/test_api.py"),
+    "examples/test_tables.py",
     *("pipeline/view/test_quiet.py", "pipeline/plan/test_graph.py"),
     *("pipeline/plan/test_cluster.py", "pipeline/plan/test_uploads.py"),
     *("pipeline/plan/test_user_nodes.py", "test_wheel.py", "e2e/test_digits.py"),

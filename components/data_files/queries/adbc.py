@@ -14,12 +14,11 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-from strategos.components.errors import BadInputError
+from strategos.components.data_files.queries.database import Database
+from strategos.components.errors import BadInputError, require_extra
 from strategos.components.slow_imports import pa
 
-SQLITE, POSTGRESQL = "adbc_driver_sqlite", "adbc_driver_postgresql"
-"""Packages of the drivers."""
-
+_SQLITE, _POSTGRESQL = "adbc_driver_sqlite", "adbc_driver_postgresql"
 # A column of SQLite has the type of its values in so many first rows.
 _TYPED_ROWS = 65_536
 _WORDING = re.compile(r"(?:ERROR|FATAL): +(.*)|\[(?:SQLite|libpq)\] (.*)", re.DOTALL)
@@ -33,28 +32,49 @@ def path_of(url: str) -> str:
     return url.removeprefix("sqlite:///")
 
 
-@contextlib.contextmanager
-def of_sqlite(
-    url: str, sql: str
-) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Runs a query in an SQLite file; see `databases.Kind.answer`."""
-    if not os.path.isfile(path_of(url)):
-        raise BadInputError(f"{path_of(url)} not found", key="data.query.database")
-    address = f"file:{urllib.parse.quote(path_of(url))}?mode=ro"
-    with _cursor(SQLITE, address) as (cursor, failure):
-        typed = {"adbc.sqlite.query.batch_rows": str(_TYPED_ROWS)}
-        cursor.adbc_statement.set_options(**typed)
-        yield _executed(cursor, sql, failure)
+class Sqlite(Database):
+    """A file of SQLite: `sqlite:///FOLDER/FILE`."""
+
+    def check(self, url: str) -> None:
+        """See `Database`."""
+        _require(_SQLITE)
+
+    @contextlib.contextmanager
+    def answer(
+        self, url: str, sql: str
+    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        """See `Database`."""
+        if not os.path.isfile(path_of(url)):
+            raise BadInputError(f"{path_of(url)} not found", key="data.query.database")
+        address = f"file:{urllib.parse.quote(path_of(url))}?mode=ro"
+        with _cursor(_SQLITE, address) as (cursor, failure):
+            typed = {"adbc.sqlite.query.batch_rows": str(_TYPED_ROWS)}
+            cursor.adbc_statement.set_options(**typed)
+            yield _executed(cursor, sql, failure)
 
 
-@contextlib.contextmanager
-def of_postgresql(
-    url: str, sql: str
-) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Runs a query in PostgreSQL; see `databases.Kind.answer`."""
-    with _cursor(POSTGRESQL, url) as (cursor, failure):
-        cursor.execute("SET TRANSACTION READ ONLY")
-        yield _executed(cursor, sql, failure)
+class PostgreSQL(Database):
+    """A server: `postgresql://USER@HOST/DATABASE` as libpq reads it.
+
+    Its environment counts, too: `PGPASSWORD`.
+    """
+
+    def check(self, url: str) -> None:
+        """See `Database`."""
+        _require(_POSTGRESQL)
+
+    @contextlib.contextmanager
+    def answer(
+        self, url: str, sql: str
+    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        """See `Database`."""
+        with _cursor(_POSTGRESQL, url) as (cursor, failure):
+            cursor.execute("SET TRANSACTION READ ONLY")
+            yield _executed(cursor, sql, failure)
+
+
+def _require(driver: str) -> None:
+    require_extra(driver, "sql", "data.query", driver.replace("_", "-"))
 
 
 @contextlib.contextmanager

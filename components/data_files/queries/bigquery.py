@@ -12,11 +12,11 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-from strategos.components.errors import BadInputError
+from strategos.components.data_files.queries.database import Database
+from strategos.components.errors import BadInputError, require_extra
 from strategos.components.services import google_api
 from strategos.components.slow_imports import pa
 
-PACKAGE = "google.cloud.bigquery_storage"
 EMULATOR, STORAGE_EMULATOR = "BIGQUERY_EMULATOR_HOST", "BIGQUERY_STORAGE_EMULATOR_HOST"
 """Variables with the addresses of an emulator: `http://HOST:PORT` of its REST API, as
 Google's client reads it, and `HOST:PORT` of its gRPC."""
@@ -29,35 +29,47 @@ _ROLES = (
 )
 
 
-@contextlib.contextmanager
-def answer(url: str, sql: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Runs a query in BigQuery; see `databases.Kind.answer`.
-
-    A dry run, which costs nothing, checks the query first: nothing but a SELECT runs.
-    One stream gives all rows, so that those of ORDER BY keep their order.
-
-    Args:
-      url: `bigquery://PROJECT`, or `bigquery://PROJECT/DATASET` for tables without one.
-      sql: A query in GoogleSQL.
+class BigQuery(Database):
+    """A project: `bigquery://PROJECT`; in `bigquery://PROJECT/DATASET` are the tables
+    that are named without a data set.
     """
-    from google.cloud import bigquery
 
-    with _rejections(), contextlib.ExitStack() as stack:
-        client, storage = _clients(url, stack)
-        dataset = urllib.parse.urlsplit(url).path.strip("/")
-        named = f"{client.project}.{dataset}" if dataset else None
-        config = bigquery.QueryJobConfig(default_dataset=named, dry_run=True)
-        retry = bigquery.DEFAULT_RETRY.with_timeout(_PATIENCE)
-        planned = client.query(sql, job_config=config, retry=retry, job_retry=None)
-        _check(planned.statement_type)
-        config.dry_run = False
-        rows = client.query(sql, job_config=config).result()
-        batches = rows.to_arrow_iterable(bqstorage_client=storage, max_stream_count=1)
-        first = next(batches, None)
-        if first is None:
-            yield pa.schema([]), iter(())
-        else:
-            yield first.schema, _all(first, batches)
+    number, text = "FLOAT64", "STRING"
+
+    def check(self, url: str) -> None:
+        """See `Database`."""
+        package = "google-cloud-bigquery-storage"
+        require_extra("google.cloud.bigquery_storage", "sql", "data.query", package)
+
+    @contextlib.contextmanager
+    def answer(
+        self, url: str, sql: str
+    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        """See `Database`.
+
+        A dry run, which costs nothing, checks the query first: nothing but a SELECT
+        runs. One stream gives all rows, so that those of ORDER BY keep their order.
+        """
+        from google.cloud import bigquery
+
+        with _rejections(), contextlib.ExitStack() as stack:
+            client, storage = _clients(url, stack)
+            dataset = urllib.parse.urlsplit(url).path.strip("/")
+            named = f"{client.project}.{dataset}" if dataset else None
+            config = bigquery.QueryJobConfig(default_dataset=named, dry_run=True)
+            retry = bigquery.DEFAULT_RETRY.with_timeout(_PATIENCE)
+            planned = client.query(sql, job_config=config, retry=retry, job_retry=None)
+            _check(planned.statement_type)
+            config.dry_run = False
+            rows = client.query(sql, job_config=config).result()
+            batches = rows.to_arrow_iterable(
+                bqstorage_client=storage, max_stream_count=1
+            )
+            first = next(batches, None)
+            if first is None:
+                yield pa.schema([]), iter(())
+            else:
+                yield first.schema, _all(first, batches)
 
 
 def _check(kind: str) -> None:

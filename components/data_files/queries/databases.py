@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from strategos.components.data_files.queries import adbc, bigquery
-from strategos.components.errors import BadInputError, require_extra
+from strategos.components.data_files.queries.database import Database
+from strategos.components.errors import BadInputError, UserError, first_line, mask
+from strategos.components.plugins import Registry
 from strategos.components.slow_imports import pa
 
 _TYPE = b"ADBC:postgresql:typname"
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of database.
-
-    Attributes:
-      module: What must be installed.
-      answer: Runs a query that may only read; gives the schema of the answer (without
-        columns where there are no rows) and its batches. Raises BadInputError.
-      number: Its type of floating-point numbers.
-      text: Its type of text.
-    """
-
-    module: str
-    answer: Callable[
-        [str, str],
-        contextlib.AbstractContextManager[tuple[pa.Schema, Iterator[pa.RecordBatch]]],
-    ]
-    number: str = "double precision"
-    text: str = "text"
+DATABASES: Registry[Database] = Registry(
+    "strategos.databases",
+    Database,
+    {
+        "sqlite": "strategos.components.data_files.queries.adbc:Sqlite",
+        "postgresql": "strategos.components.data_files.queries.adbc:PostgreSQL",
+        "bigquery": "strategos.components.data_files.queries.bigquery:BigQuery",
+    },
+)
+"""By the scheme of `data.query.database`."""
 
 
-KINDS = {
-    "sqlite": Kind(adbc.SQLITE, adbc.of_sqlite),
-    "postgresql": Kind(adbc.POSTGRESQL, adbc.of_postgresql),
-    "bigquery": Kind(bigquery.PACKAGE, bigquery.answer, "FLOAT64", "STRING"),
-}
-"""By the scheme of the URL."""
+def scheme(url: str) -> str:
+    """The name in `DATABASES` for a URL."""
+    return url.partition(":")[0]
 
 
-def require_driver(url: str) -> None:
-    """Raises BadInputError if the driver of a URL's database is not installed."""
-    module = _kind(url).module
-    package = module.replace("_", "-").replace(".", "-")
-    require_extra(module, "sql", "data.query", package)
+def check(url: str) -> None:
+    """Rejects a database that cannot answer here; see `Database.check`."""
+    DATABASES[scheme(url)].check(url)
 
 
 @contextlib.contextmanager
@@ -55,8 +41,7 @@ def answer(url: str, sql: str) -> Iterator[Iterator[pa.RecordBatch]]:
     """Runs a query; yields its rows, with types that a data file can hold.
 
     Args:
-      url: `sqlite:///FOLDER/FILE`; `postgresql://USER@HOST/DATABASE` as libpq reads it,
-        with its environment: `PGPASSWORD`; `bigquery://PROJECT/DATASET`.
+      url: With a scheme of `DATABASES`.
       sql: A query.
 
     Raises:
@@ -64,15 +49,35 @@ def answer(url: str, sql: str) -> Iterator[Iterator[pa.RecordBatch]]:
         rejects the query; or a column has no name, the name of another one, or a type
         that a feature cannot have.
     """
-    require_driver(url)
-    kind = _kind(url)
-    with kind.answer(url, sql.strip().rstrip(";")) as (answered, batches):
-        schema = _schema(answered, kind)
-        yield (_plain(batch, schema) for batch in batches)
+    database = DATABASES[scheme(url)]
+    database.check(url)
+    with contextlib.ExitStack() as stack:
+        with _failures(url):
+            answered, batches = stack.enter_context(
+                database.answer(url, sql.strip().rstrip(";"))
+            )
+        yield _converted(batches, _schema(answered, database), url)
 
 
-def _kind(url: str) -> Kind:
-    return KINDS[url.partition(":")[0]]
+@contextlib.contextmanager
+def _failures(url: str) -> Iterator[None]:
+    """Raises what a plug-in's reader raises as an error of the query."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise BadInputError(
+            f"{scheme(url)}: {first_line(mask(str(error)))[:300]}", key="data.query.sql"
+        ) from error
+
+
+def _converted(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, url: str
+) -> Iterator[pa.RecordBatch]:
+    with _failures(url):
+        for batch in batches:
+            yield _plain(batch, schema)
 
 
 def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -88,7 +93,7 @@ def _cast(column: Any, data_type: pa.DataType) -> pa.Array:
     return stored.cast(data_type)
 
 
-def _schema(answered: pa.Schema, kind: Kind) -> pa.Schema:
+def _schema(answered: pa.Schema, kind: Database) -> pa.Schema:
     """The types of the columns in a file.
 
     Raises:
@@ -109,7 +114,7 @@ def _misnamed(message: str) -> BadInputError:
     )
 
 
-def _type_of(field: pa.Field, kind: Kind) -> pa.DataType:
+def _type_of(field: pa.Field, kind: Database) -> pa.DataType:
     """Decimal numbers become float64: as text they would be categories."""
     from strategos.components.data_files.values import features
 

@@ -75,11 +75,11 @@ class Query(Section):
     @classmethod
     def _is_known(cls, url: str, info: ValidationInfo) -> str:
         scheme, _, rest = url.partition("://")
-        if scheme not in databases.KINDS or not rest:
-            near = did_you_mean(scheme, databases.KINDS)
+        if scheme not in databases.DATABASES or not rest:
+            near = did_you_mean(scheme, databases.DATABASES)
             raise reject(
                 received=repr(url),
-                expected=f"a URL of {choices(databases.KINDS)}",
+                expected=f"a URL of {choices(databases.DATABASES)}",
                 remedy=near or "Write, for example, `sqlite:///shop.db`.",
             )
         if urllib.parse.urlsplit(url).password or re.search(r"[?&]password=", url):
