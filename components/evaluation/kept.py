@@ -30,7 +30,7 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.files import commit
 
-_VERSION = 5
+_VERSION = 6
 _MOST_FILES = 4  # newest ones that are kept
 _MOST_BYTES = 64 << 20
 
@@ -38,8 +38,11 @@ _OURS = "strategos.components.evaluation."
 _CLASSES = frozenset(
     {
         *((f"{_OURS}scored", name) for name in ("Scored", "Learned", "Range")),
-        *((f"{_OURS}sums", name) for name in ("Sums", "_Groups", "_ModelSums")),
-        *((f"{_OURS}sums", "_Arrays"), (f"{_OURS}curves", "Curves")),
+        *((f"{_OURS}sums", "Sums"), (f"{_OURS}curves", "Curves")),
+        *(
+            (f"{_OURS}slices.groups", name)
+            for name in ("Groups", "ModelSums", "Arrays")
+        ),
         *((f"{_OURS}slices.slicing", name) for name in ("Slicing", "Part", "Bin")),
         *((f"{_OURS}trivial", "Labels"), ("builtins", "set")),
         *(

@@ -6,8 +6,8 @@ give the same metrics, in any order (floats but for their last digits).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, Batch, Columns
 from strategos.components.evaluation.slices import slicing
+from strategos.components.evaluation.slices.groups import Arrays, Groups, ModelSums
 from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 from strategos.components.evaluation.slices.slicing import Slicing
 from strategos.components.evaluation.trivial import Labels
@@ -48,7 +49,7 @@ class Sums:
         self.too_many: set[str] = set()
         self._metrics, self._task = tuple(metrics), task
         self._slicings = {each.name: each for each in slicings}
-        self._groups: dict[str | None, _Groups] = {}
+        self._groups: dict[str | None, Groups] = {}
         self._part = slicing.part_of(task)
         self._names: tuple[str, ...] = ()
 
@@ -89,7 +90,7 @@ class Sums:
             labels = Labels(self._task == "multi_class", found.classes)
             if feature != resampling.NAME and not (is_part and self._pools):
                 labels.add(found.code, label[found.index], counted)
-            groups = _Groups(labels, member, weight)
+            groups = Groups(labels, member, weight)
             for model, columns in scores.items():
                 batch = Batch(
                     self._task,
@@ -227,22 +228,22 @@ class Sums:
         found = self._values(groups, model) if groups else {}
         return {name: values for name, (values, _) in found.items()}
 
-    def _of_model(self, batch: Batch) -> _ModelSums:
+    def _of_model(self, batch: Batch) -> ModelSums:
         columns = batch.columns.values()
         unknown = np.sum([~np.isfinite(each) for each in columns], axis=0)
-        sums_of = _ModelSums(batch.total(unknown))
+        sums_of = ModelSums(batch.total(unknown))
         for name in self._metrics:
             key = METRICS[name].shares or name
             if key not in sums_of.sums:
                 sums = METRICS[name].sums(batch)
                 is_array = isinstance(sums, np.ndarray)
-                sums_of.sums[key] = _Arrays(name, sums) if is_array else sums
+                sums_of.sums[key] = Arrays(name, sums) if is_array else sums
         return sums_of
 
-    def _add_groups(self, feature: str | None, later: _Groups) -> None:
+    def _add_groups(self, feature: str | None, later: Groups) -> None:
         if feature in self.too_many:
             return
-        mine = self._groups.setdefault(feature, _Groups(later.labels.empty()))
+        mine = self._groups.setdefault(feature, Groups(later.labels.empty()))
         mine.merge(later)
         if feature is not None and len(mine.codes) > MOST_SLICES:
             self.too_many.add(feature)
@@ -253,7 +254,7 @@ class Sums:
         """Whether the slice of a part has several values of each row."""
         return self._task == "reconstruction"
 
-    def _trivial(self, feature: str | None, groups: _Groups) -> list[Trivial]:
+    def _trivial(self, feature: str | None, groups: Groups) -> list[Trivial]:
         """The trivial model on each slice."""
         slices, labels, parts = len(groups.codes), groups.labels, None
         if self._pools and feature == self._part:
@@ -272,14 +273,14 @@ class Sums:
             for i in range(slices)
         ]
 
-    def _values(self, groups: _Groups, model: str) -> _Values:
+    def _values(self, groups: Groups, model: str) -> _Values:
         """Values and errors by metric, float64 [slices] each."""
         sums, slices = groups.models[model], len(groups.codes)
         by_metric = {}
         for name in self._metrics:
             metric = METRICS[name]
             kept = sums.sums[metric.shares or name]
-            result = metric.finish(kept.arrays if isinstance(kept, _Arrays) else kept)
+            result = metric.finish(kept.arrays if isinstance(kept, Arrays) else kept)
             if isinstance(result, np.ndarray):  # which is exact
                 result = result, np.zeros(slices)
             values, errors = result
@@ -288,116 +289,6 @@ class Sums:
                 values = np.where(sums.unknown > 0, np.nan, values)
             by_metric[name] = (values, errors)
         return by_metric
-
-
-class _Groups:
-    """Sums by slice of one feature.
-
-    Attributes:
-      codes: Index of each slice, by value.
-      rows: int64 [slices], number of rows.
-      covered: Number of rows in one slice or more.
-      weighted: float64 [slices], sum of the rows' weights; None without weights.
-      labels: Counts of labels.
-      models: Sums by model.
-    """
-
-    def __init__(
-        self,
-        labels: Labels,
-        member: SliceMembership | None = None,
-        weight: np.ndarray | None = None,
-    ):
-        values = member.values if member else []
-        self.codes = {value: code for code, value in enumerate(values)}
-        self.rows = np.zeros(0, np.int64)
-        self.covered = 0
-        self.weighted: np.ndarray | None = None
-        self.labels = labels
-        self.models: dict[str, _ModelSums] = {}
-        if member:
-            self.rows = np.bincount(member.code, minlength=len(values))
-            self.covered = len(np.unique(member.row))
-        if member and weight is not None:
-            self.weighted = np.bincount(member.code, weight[member.row], len(values))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        # A dict finds a NaN only by identity, which pickling does not keep.
-        items = self.codes.items()
-        self.codes = {slicing.canonical(value): code for value, code in items}
-
-    def merge(self, later: _Groups) -> None:
-        codes = self.codes
-        places = [codes.setdefault(value, len(codes)) for value in later.codes]
-        place = np.array(places, np.int64)
-        self.rows = _merged(self.rows, later.rows, place)
-        self.covered += later.covered
-        if later.weighted is not None:
-            mine = np.zeros(len(codes)) if self.weighted is None else self.weighted
-            self.weighted = _merged(mine, later.weighted, place)
-        self.labels.merge(later.labels, place)
-        for model, sums in later.models.items():
-            self.models.setdefault(model, _ModelSums()).merge(sums, place)
-
-
-class _ModelSums:
-    """Sums by slice of one feature and one model.
-
-    Args:
-      unknown: float64 [slices], numbers of rows with a prediction that is not finite.
-
-    Attributes:
-      sums: By `shares`, or by name of a metric.
-    """
-
-    def __init__(self, unknown: np.ndarray | None = None):
-        self.unknown = np.zeros(0) if unknown is None else unknown
-        self.sums: dict[str, Any] = {}
-
-    def compact(self) -> None:
-        for each in self.sums.values():
-            each.compact()
-
-    def merge(self, later: _ModelSums, place: np.ndarray) -> None:
-        self.unknown = _merged(self.unknown, later.unknown, place)
-        for key, theirs in later.sums.items():
-            self.sums.setdefault(key, theirs.empty()).merge(theirs, place)
-
-
-class _Arrays:
-    """The sums of one metric that are arrays."""
-
-    def __init__(self, metric: str, arrays: np.ndarray):
-        self._metric, self.arrays = metric, arrays
-
-    def empty(self) -> _Arrays:
-        return _Arrays(self._metric, self.arrays[..., :0])
-
-    def compact(self) -> None:
-        """Arrays are small."""
-
-    def merge(self, later: _Arrays, place: np.ndarray) -> None:
-        merge = METRICS[self._metric].merge
-        self.arrays = _merged(self.arrays, later.arrays, place, merge)
-
-
-def _merged(
-    mine: np.ndarray,
-    theirs: np.ndarray,
-    place: np.ndarray,
-    merge: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.add,
-) -> np.ndarray:
-    """Both sums; `place` is the slice here of each slice of `theirs`."""
-    had = mine.shape[-1]
-    slices = max(had, int(place.max(initial=-1)) + 1)
-    total = np.zeros((*theirs.shape[:-1], slices), theirs.dtype)
-    total[..., :had] = mine
-    known = place < had
-    total[..., place[~known]] = theirs[..., ~known]
-    at = place[known]
-    total[..., at] = merge(mine[..., at], theirs[..., known])
-    return total
 
 
 def _at(i: int, values: _Values) -> dict[str, float]:
