@@ -37,7 +37,10 @@ _MOST_BYTES = 64 << 20
 _OURS = "strategos.components.evaluation."
 _CLASSES = frozenset(
     {
-        *((f"{_OURS}scored", name) for name in ("Scored", "Learned", "Range")),
+        *(
+            (f"{_OURS}scored", name)
+            for name in ("Scored", "Learned", "Range", "Queries")
+        ),
         *((f"{_OURS}sums", "Sums"), (f"{_OURS}curves", "Curves")),
         *(
             (f"{_OURS}slices.groups", name)

@@ -133,6 +133,7 @@ class Metric(abc.ABC):
       threshold: Number above which a probability is a positive answer; None for a
         metric without one.
       tfma_threshold: The argument of that class for the threshold.
+      by_query: Whether the metric ranks the rows of a query; only ours do.
     """
 
     description: ClassVar[str]
@@ -148,6 +149,7 @@ class Metric(abc.ABC):
     tfma_config: ClassVar[Mapping[str, Any]] = {}
     threshold: float | None = None
     tfma_threshold: ClassVar[str] = ""
+    by_query: ClassVar[bool] = False
 
     @abc.abstractmethod
     def sums(self, batch: Batch) -> Any:
@@ -284,49 +286,40 @@ _MADE: Registry[Metric] = Registry(
 
 @functools.cache
 def _parametrized(name: str, parameter: str) -> Metric | None:
-    """The metric at a threshold, or of the likeliest classes; None if there is none."""
+    """The metric with the parameter behind `@`; None if there is none."""
     if top := re.fullmatch("top([1-9][0-9]{0,5})", parameter):
         kind: Any = _MADE[name] if name in _MADE.own else None
         return kind(int(top[1])) if kind else None
-    metric = METRICS[name]
+    metric: Any = METRICS[name]
+    if metric.by_query and re.fullmatch("[1-9][0-9]{0,5}", parameter):
+        return metric.cut(int(parameter))
     is_share = re.fullmatch(r"0\.[0-9]{1,9}", parameter) and float(parameter) > 0
     return metric.at(parameter) if is_share and metric.threshold else None
+
+
+def _class_of(name: str) -> str:
+    """The class of a metric of ours: `PrAuc` of `pr_auc`."""
+    return name.title().replace("_", "")
 
 
 METRICS: Registry[Metric] = _Metrics(
     "strategos.metrics",
     Metric,
     {
-        name: f"strategos.components.evaluation.formulas:{kind}"
-        for name, kind in {
-            "auc": "Auc",
-            "pr_auc": "PrAuc",
-            "accuracy": "Accuracy",
-            "precision": "Precision",
-            "recall": "Recall",
-            "log_loss": "LogLoss",
-            "calibration": "Calibration",
-            "mean_label": "MeanLabel",
-            "mean_prediction": "MeanPrediction",
-            "mae": "Mae",
-            "mse": "Mse",
-            "rmse": "Rmse",
+        name: f"strategos.components.evaluation.{module}:{_class_of(name)}"
+        for module, names in {
+            "formulas": (
+                *("auc", "pr_auc", "accuracy", "precision", "recall", "log_loss"),
+                *("calibration", "mean_label", "mean_prediction", "mae", "mse", "rmse"),
+            ),
+            "classes.formulas": (
+                *("f1", "macro_auc", "macro_precision", "macro_recall", "macro_f1"),
+                *("weighted_precision", "weighted_recall", "weighted_f1"),
+                *("exact_match", "hamming_loss"),
+            ),
+            "by_query.metrics": ("ndcg", "mrr"),
         }.items()
-    }
-    | {
-        name: f"strategos.components.evaluation.classes.formulas:{kind}"
-        for name, kind in {
-            "f1": "F1",
-            "macro_auc": "MacroAuc",
-            "macro_precision": "MacroPrecision",
-            "macro_recall": "MacroRecall",
-            "macro_f1": "MacroF1",
-            "weighted_precision": "WeightedPrecision",
-            "weighted_recall": "WeightedRecall",
-            "weighted_f1": "WeightedF1",
-            "exact_match": "ExactMatch",
-            "hamming_loss": "HammingLoss",
-        }.items()
+        for name in names
     },
 )
 """Metrics by name, as in `evaluator.metrics`; iterating yields those without `@`."""

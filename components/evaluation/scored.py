@@ -105,6 +105,32 @@ class Range:
         return bool((self.high - self.low <= np.finfo(np.float32).eps * size).all())
 
 
+@dataclass(frozen=True)
+class Queries:
+    """The queries of the rows, for metrics by query.
+
+    Attributes:
+      files: Files with their rows, from `by_query.rows`, until these are added up.
+      number: Number of queries with a row that counts, once these are added up.
+      ranked: Number of queries with two such rows or more.
+      relevant: Number of queries with a label above 0.
+    """
+
+    files: tuple[str, ...] = ()
+    number: int = 0
+    ranked: int = 0
+    relevant: int = 0
+
+    def merge(self, later: Queries) -> Queries:
+        """The queries of these and of other rows; each query in one of both."""
+        return Queries(
+            (*self.files, *later.files),
+            self.number + later.number,
+            self.ranked + later.ranked,
+            self.relevant + later.relevant,
+        )
+
+
 @dataclass
 class Scored:
     """Results of scored rows.
@@ -116,6 +142,7 @@ class Scored:
       plots: Counts of a model's answers, by name of the model.
       unusable: Why an optional model cannot be scored, by name of the model.
       heads: Results by head of a model with several; then `sums` only count rows.
+      queries: The queries, if there are metrics by query.
     """
 
     sums: Sums
@@ -124,6 +151,12 @@ class Scored:
     unusable: dict[str, str] = field(default_factory=dict)
     plots: dict[str, Counts | Errors] = field(default_factory=dict)
     heads: dict[str, Scored] = field(default_factory=dict)
+    queries: Queries = Queries()
+
+    @property
+    def by_head(self) -> dict[str, Scored]:
+        """The results of each head; of a model with one head, under ""."""
+        return self.heads or {"": self}
 
     def widen(self, name: str, answer: np.ndarray) -> None:
         """Adds answers to the range of a model.
@@ -164,4 +197,5 @@ class Scored:
             for head, theirs in later.heads.items()
         }
         sums = self.sums.merge(later.sums)
-        return Scored(sums, learned, ranges, unusable, self.plots, heads)
+        queries = self.queries.merge(later.queries)
+        return Scored(sums, learned, ranges, unusable, self.plots, heads, queries)

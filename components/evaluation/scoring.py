@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.evaluation.by_query import totals
+from strategos.components.evaluation.by_query.rows import Writer
 from strategos.components.evaluation.classes import ranking
 from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.formulas import EPSILON
@@ -25,12 +28,15 @@ from strategos.components.evaluation.metrics import (
     top,
 )
 from strategos.components.evaluation.plots import counts
-from strategos.components.evaluation.scored import Scored
+from strategos.components.evaluation.scored import Queries, Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.components.exported import SERVE
 from strategos.components.files import exchange, storage
+from strategos.components.files.filesystems import is_remote
 from strategos.components.records import read
 from strategos.components.shards import progress
+from strategos.components.shards.engine import Engine
+from strategos.components.shards.fold import fold
 from strategos.components.wording import choices, counted
 
 BATCH = 10_000
@@ -46,20 +52,23 @@ class Scorer:
       question: Features to read and metrics to compute.
       models: The models, the candidate first; the candidate's preprocessing reads a
         string label.
+      folder: Folder for the rows of queries, which all workers see: a path or URL.
     """
 
     question: Question
     models: tuple[Location, ...]
+    folder: str = ""
 
     @contextlib.contextmanager
-    def sent(self, url: str | None) -> Iterator[Scorer]:
+    def sent(self, url: str | None, here: str) -> Iterator[Scorer]:
         """Copies the models to workers that do not see them, for the time of the block.
 
         Yields:
           The scorer for the workers.
 
         Args:
-          url: The folder for copies; see `exchange`.
+          url: The folder for copies, and for files that workers write; see `exchange`.
+          here: A local folder for these files, if workers see it.
 
         Raises:
           OSError: A model cannot be copied.
@@ -71,7 +80,10 @@ class Scorer:
                 )
                 for model in self.models
             ]
-            yield Scorer(self.question, tuple(models))
+            folder = ""
+            if any(each.query for each in self.question.by_head.values()):
+                folder = stack.enter_context(exchange.folder(url, here))
+            yield Scorer(self.question, tuple(models), folder)
 
     def __call__(self, files: Sequence[str]) -> Scored:
         """Scores the rows of some files; an optional model that fails is left out.
@@ -85,6 +97,7 @@ class Scorer:
         question, models = self.question, loaded.get(self.models)
         scored = _nothing(question)
         scored.heads = {head: _nothing(own) for head, own in question.heads.items()}
+        writers = {head: Writer(self.folder) for head in question.by_head}
         width = sum(models[0].reconstructs.values()) or 1
         size = max(1, min(BATCH, _VALUES // width))
         for batch, times in _batches(files, question.is_resampled, size):
@@ -92,18 +105,20 @@ class Scorer:
             for head, own in question.heads.items():
                 found = scored.heads[head]
                 rows = Rows(batch, own, models[0], files, found.sums.examples)
-                self._add(found, rows, own, answers, times)
+                self._add(found, rows, own, answers, times, writers[head])
                 for name, why in found.unusable.items():
                     scored.unusable.setdefault(name, f"{head}: {why}")
             rows = Rows(batch, question, models[0], files, scored.sums.examples)
             if question.heads:
                 scored.sums.add(np.zeros(len(batch)), {}, {}, rows.weight())
             else:
-                self._add(scored, rows, question, answers, times)
+                self._add(scored, rows, question, answers, times, writers[""])
             progress.add(len(batch))
         # Here and not where all are merged, one after another.
-        for each in (scored, *scored.heads.values()):
+        for head, each in scored.by_head.items():
             each.sums.compact()
+            writers[head].flush()
+            each.queries = Queries(tuple(writers[head].files))
         return scored
 
     def _add(
@@ -113,6 +128,7 @@ class Scorer:
         question: Question,
         answers: _Answers,
         times: np.ndarray | None,
+        writer: Writer,
     ) -> None:
         """Adds the rows of a batch, as one head answers them."""
         label, weight = rows.label(), rows.weight()
@@ -149,7 +165,10 @@ class Scorer:
             if not question.target.reconstructs:
                 found = counts.of(question.task, label, answer, weight, known, earlier)
                 scored.count(location.name, found)
-        scored.sums.add(label, scores, rows.slices(), weight, names, times)
+        slices = rows.slices()
+        scored.sums.add(label, scores, slices, weight, names, times)
+        if question.query:
+            writer.add(rows.query(), label, scores, slices, weight)
 
 
 def _batches(
@@ -220,6 +239,32 @@ def _nothing(question: Question) -> Scored:
     return Scored(Sums(question.metrics, question.task, question.slices))
 
 
+def scored(engine: Engine, files: Sequence[str], scorer: Scorer, folder: str) -> Scored:
+    """Scores the rows of files on the engine of a run.
+
+    Args:
+      engine: The engine.
+      files: At least one.
+      scorer: The models, and what to ask.
+      folder: A folder that this process and the workers see, for temporary files.
+
+    Raises:
+      UserError: See `Scorer`.
+      OSError: A file cannot be written or read.
+    """
+    url, here = engine.exchange, folder
+    if url is None and is_remote(folder):
+        is_direct = engine.runner == "direct"  # whose workers are on this machine
+        url, here = None if is_direct else folder, tempfile.gettempdir()
+    with scorer.sent(url, here) as work:
+        found = fold(engine, shards(files), work, Scored.merge, folder)
+        names = [model.name for model in scorer.models]
+        for head, own in scorer.question.by_head.items():
+            if own.query:
+                totals.add(found.by_head[head], own.by_query, names, work.folder)
+    return found
+
+
 def shards(files: Iterable[str]) -> list[tuple[str, ...]]:
     """Files that are scored together: several small files, or a large file.
 
@@ -279,6 +324,16 @@ def check(scored: Scored, question: Question) -> None:
             "eval split, so a model cannot be judged on it",
             key="label",
             remedy="Check how the label is made, or use more data.",
+        )
+    if question.query and not scored.queries.ranked:
+        raise UserError(
+            "no query in the eval split has two rows or more, so there is nothing to "
+            "rank",
+            key="evaluator.query",
+            received=f"`{question.query}`, with "
+            + counted(scored.queries.number, "value"),
+            remedy="Name the column that has one value in all rows of a query, and "
+            "keep these rows in one split: `data.split.by: hash` with its `keys`.",
         )
     if scored.learned.nearly_all:
         raise scored.learned.error(question.target.name)

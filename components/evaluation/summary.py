@@ -133,6 +133,7 @@ def summarize(
     warnings: Sequence[str] = (),
     incomparable: str = "",
     confidence_level: float | None = None,
+    queries: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The content of `summary.json`, which is strict JSON.
 
@@ -158,6 +159,7 @@ def summarize(
       warnings: Warnings for the user.
       incomparable: Why the model in production cannot be evaluated; "" if it can.
       confidence_level: Of the intervals of the metrics over all rows; None for none.
+      queries: From `by_query.described.of`.
     """
     if incomparable:
         warnings = [*warnings, f"no comparison with production: {incomparable}"]
@@ -169,6 +171,7 @@ def summarize(
         **_heads(Label.of(label)),
         "examples": overall.examples,
         "weighted": overall.weighted,
+        **queries,
         "overall": _defined(overall.metrics),
         "baseline": _defined(overall.baseline) if overall.baseline else None,
         "errors": dict(overall.errors),

@@ -6,8 +6,9 @@ give the same metrics, in any order (floats but for their last digits).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -169,6 +170,23 @@ class Sums:
             chosen._groups[feature] = groups
         return chosen
 
+    def codes(self) -> dict[str | None, Mapping[Any, int]]:
+        """The index of each slice by its value, by feature."""
+        return {feature: groups.codes for feature, groups in self._groups.items()}
+
+    def add_totals(
+        self, metric: str, model: str, totals: Mapping[str | None, np.ndarray]
+    ) -> None:
+        """Adds sums of a metric that are not of single rows.
+
+        Args:
+          metric: Name of the metric.
+          model: Name of the model.
+          totals: float64 [..., slices] by feature, in the order of `codes`.
+        """
+        for feature, arrays in totals.items():
+            self._groups[feature].models[model].sums[metric].arrays += arrays
+
     def labels_vary(self) -> bool:
         """Whether the rows that count have two labels or more."""
         return bool(self.examples and self._groups[None].labels.varied(1)[0])
@@ -260,7 +278,12 @@ class Sums:
         if self._pools and feature == self._part:
             labels = self._groups[None].labels
             parts = entries.places(self._names, [*groups.codes])
-        one = labels.one_answer(self._task, slices, parts)
+        model = next(iter(groups.models.values()))  # of any, the trivial sums are equal
+        by_query = [name for name in self._metrics if METRICS[name].by_query]
+        one = dataclasses.replace(
+            labels.one_answer(self._task, slices, parts),
+            by_query={name: model.sums[name].arrays for name in by_query},
+        )
         trivials = ((name, METRICS[name].trivial(one)) for name in self._metrics)
         columns = {name: values for name, values in trivials if values is not None}
         varied = labels.varied(slices, parts)

@@ -8,7 +8,7 @@ not better has learned nothing of use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +41,7 @@ class OneAnswer:
       variance: float64 [slices], of the same: mean of its square.
       shares: float64 [classes, slices], binary and multi_label: the mean of each label
         of a row, which is the answer.
+      by_query: Sums of the metrics by query, by name; see `by_query.metrics`.
     """
 
     task: str
@@ -50,6 +51,7 @@ class OneAnswer:
     deviation: np.ndarray = field(default_factory=_nothing)
     variance: np.ndarray = field(default_factory=_nothing)
     shares: np.ndarray = field(default_factory=_nothing)
+    by_query: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def ones(self, metric: Metric) -> np.ndarray:
         """Whether the answer for each class is positive; bool [classes, slices].

@@ -25,7 +25,6 @@ from strategos.components.files import storage
 from strategos.components.records import counts
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
-from strategos.components.shards.fold import fold
 from strategos.components.targets.label import Label
 from strategos.components.wording import choices, did_you_mean, listed
 
@@ -62,14 +61,12 @@ class Executor(EngineExecutor):
         self, inputs: Artifacts, outputs: Artifacts, scorer: scoring.Scorer
     ) -> Scored:
         (examples,), (evaluation,) = inputs["examples"], outputs["evaluation"]
-        shards, scored = scoring.shards(_files(inputs)), Scored(Sums((), ""))
+        files, scored = _files(inputs), Scored(Sums((), ""))
         expected = counts.recorded([examples], SPLIT)
         progress.begin(expected or None)
         try:
-            if shards:
-                with scorer.sent(self._engine.exchange) as work:
-                    merge = Scored.merge
-                    scored = fold(self._engine, shards, work, merge, evaluation.uri)
+            if files:
+                scored = scoring.scored(self._engine, files, scorer, evaluation.uri)
         finally:
             loaded.forget()
         progress.end(scored.sums.examples)
@@ -94,11 +91,13 @@ def _question(evaluation: Evaluation) -> rows.Question:
     features = evaluation.schema.feature
     known = {feature.name: DTYPES.get(feature.type) for feature in features}
     label, weight, slices = evaluation.label, evaluation.weight, evaluation.slices
-    for name in slices:
+    query = [evaluation.query] if evaluation.query else []
+    named = [("evaluator.slices", name) for name in slices]
+    for key, name in [*named, *(("evaluator.query", name) for name in query)]:
         if known.get(name) is None:
             raise UserError(
                 "the schema has no such feature",
-                key="evaluator.slices",
+                key=key,
                 received=f"`{name}`",
                 expected=choices(sorted(known)),
                 remedy=did_you_mean(name, known),
@@ -106,7 +105,7 @@ def _question(evaluation: Evaluation) -> rows.Question:
     # A label or weight that is not among the raw features is made by preprocessing.
     read = *Label.of(label).withheld, weight
     raw = [name for name in read if known.get(name) is not None]
-    wanted = {name: known[name] for name in [*raw, *slices]}
+    wanted = {name: known[name] for name in [*raw, *slices, *query]}
     return rows.Question.of(evaluation.evaluator, label, weight, wanted)
 
 

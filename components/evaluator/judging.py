@@ -78,6 +78,11 @@ class Evaluation:
         found = (name for each in slicings(self.evaluator) for name in each.features)
         return list(dict.fromkeys(found))
 
+    @property
+    def query(self) -> str:
+        """The feature whose values are the queries; "" for none."""
+        return self.evaluator.get("query") or ""
+
     @functools.cached_property
     def schema(self) -> schema_pb2.Schema:
         """The schema of the examples."""

@@ -34,7 +34,7 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
         data; `folder` for temporary files; `span`, as [number, version]; `reference`,
         the span to compare with, or None; `drift`, the bounds on distances; `model`,
         the path or URL of a SavedModel, or None; `label`, `task`, `metrics` and perhaps
-        `weight` and `from_logits` of its evaluation.
+        `weight`, `from_logits` and `query` of its evaluation.
 
     Returns:
       `distances` by feature; `chance`, what sampling explains, by feature beyond its
@@ -69,7 +69,7 @@ def _metrics(
     from strategos.components.push_targets import targets
 
     evaluator = {"task": request["task"], "metrics": request["metrics"]}
-    evaluator["from_logits"] = request.get("from_logits")
+    evaluator |= {key: request.get(key) for key in ("from_logits", "query")}
     with targets.local(request["model"]) as model:
         live = (Location(_NAME, "model in production", model),)
         read = request["label"], request.get("weight") or ""
@@ -122,9 +122,7 @@ def scored(
     from strategos.components.data_files.values.kinds import Kind
     from strategos.components.evaluation import scoring
     from strategos.components.evaluation.inputs import rows
-    from strategos.components.evaluation.scored import Scored
     from strategos.components.evaluation.slices.slicing import slicings
-    from strategos.components.shards.fold import fold
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
     columns = _kinds_of(models[0])
@@ -135,6 +133,8 @@ def scored(
     made = {name for name in (*targets, weight) if columns and name not in columns}
     wanted_by = [*(("label", name) for name in targets), ("weight", weight)]
     wanted_by += [("evaluator.slices", name) for name in slices]
+    query = [evaluator["query"]] if evaluator.get("query") else []
+    wanted_by += [("evaluator.query", name) for name in query]
     for key, name in wanted_by:
         if name and name not in kinds and name not in made:
             raise UserError(
@@ -144,11 +144,10 @@ def scored(
                 remedy=did_you_mean(name, kinds),
             )
     raw = [name for name in (*targets, weight) if name in kinds]
-    wanted = {name: types[kinds[name]] for name in (*raw, *slices)}
+    wanted = {name: types[kinds[name]] for name in (*raw, *slices, *query)}
     question = rows.Question.of(evaluator, label, weight, wanted)
-    scorer, merge = scoring.Scorer(question, models), Scored.merge
-    shards = scoring.shards(files)
-    result = fold(reader.engine, shards, scorer, merge, reader.folder)
+    scorer = scoring.Scorer(question, models)
+    result = scoring.scored(reader.engine, files, scorer, reader.folder)
     scoring.check(result, question)
     return result
 

@@ -55,6 +55,8 @@ def column_problems(
         section = config.evaluator.model_dump()
         sliced = [name for each in slicings(section) for name in each.features]
         named += [("evaluator.slices", name) for name in dict.fromkeys(sliced)]
+        if config.evaluator.query:
+            named.append(("evaluator.query", config.evaluator.query))
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
     for path in files[:1]:
         try:
@@ -71,6 +73,7 @@ def column_problems(
             yield from _several_labels(config, source)
             yield from _two_parts(config, source)
             yield from _texts_in_bins(config, source)
+            yield from _inexact_query(config, source)
         if not rows:
             yield config.problem(
                 "data.examples",
@@ -195,6 +198,26 @@ def _texts_in_bins(config: Config, source: sources.Source) -> Iterator[UserError
                 "ranges of numbers",
                 remedy="Remove its `bins`, to slice by each of its values.",
             )
+
+
+def _inexact_query(config: Config, source: sources.Source) -> Iterator[UserError]:
+    """Yields a problem if the file declares the queries as numbers with decimals."""
+    query = required(config.evaluator).query
+    declared = source.types.get(query) if query else None
+    if declared is not None and _is_inexact(declared):
+        yield config.problem(
+            "evaluator.query",
+            f"`{query}` has type {declared} in {shown(source.path)}, which may be "
+            "rounded",
+            expected="whole numbers or texts",
+            remedy="Write them so before the data are read.",
+        )
+
+
+def _is_inexact(declared: pa.DataType) -> bool:
+    import pyarrow.types
+
+    return pyarrow.types.is_floating(declared)
 
 
 def _is_text(declared: pa.DataType) -> bool:

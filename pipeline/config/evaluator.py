@@ -13,6 +13,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+from strategos.components.evaluation.by_query.metrics import MOST_RELEVANT
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.library.names import parsed
 from strategos.components.evaluation.metrics import (
@@ -36,7 +37,7 @@ from strategos.pipeline.config.problems import (
     reject_at,
 )
 from strategos.pipeline.config.slices import entries
-from strategos.pipeline.config.types import NotNegative, Section
+from strategos.pipeline.config.types import NotNegative, Section, Text
 
 _Value = TypeVar("_Value")
 _TASKS = ", ".join(TASKS)
@@ -127,10 +128,20 @@ class Evaluator(Section):
     metrics: metric_entries.Entries = Field(
         examples=[["auc", "log_loss"]],
         description="Metrics to compute, see the table of metrics; at a threshold as "
-        "`recall@0.3`, of the likeliest classes as `accuracy@top3`, of a head as "
-        "`HEAD.METRIC`. Any other metric of TFMA or Keras by its class: `{class: "
-        "RecallAtPrecision, config: {precision: 0.8}}`, with `head` for several "
+        "`recall@0.3`, of the likeliest classes as `accuracy@top3`, of the first "
+        "places of a query as `ndcg@10`, of a head as `HEAD.METRIC`. Any other metric "
+        "of TFMA or Keras by its class: `{class: RecallAtPrecision, config: "
+        "{precision: 0.8}}`, with `head` for several "
         "heads; TFMA computes it row by row.",
+    )
+    query: Text | None = Field(
+        None,
+        examples=["session"],
+        description="For `ndcg`, `mrr` and these with a number of places, `ndcg@10`: "
+        "the column whose values, whole numbers or texts, are the queries. The rows of "
+        "a query are ranked by the model's answers; the label is their relevance, from "
+        f"0 to {MOST_RELEVANT}. The model does not need the column.",
+        validate_default=True,
     )
     slices: entries.Entries = Field(
         (),
@@ -180,6 +191,13 @@ class Evaluator(Section):
             for error in _metric_errors((index,), name, task)
         ]
         return _checked(metrics, errors)
+
+    @field_validator("query")
+    @classmethod
+    def _is_ranked(cls, query: str | None, info: ValidationInfo) -> str | None:
+        if "metrics" in info.data and not is_repairing(info.context):
+            metric_entries.check_query(query, info.data["metrics"])
+        return query
 
     @field_validator("slices")
     @classmethod
@@ -272,8 +290,9 @@ def _unknown_metric(
             loc,
             f"`{name}` is no metric, and `{base}` is",
             expected="a threshold between 0 and 1 behind `@`, such as `recall@0.3`, "
-            "of a metric with a threshold, or `accuracy@top3` and other numbers of "
-            "classes, of accuracy, precision and recall",
+            "of a metric with a threshold, `accuracy@top3` and other numbers of "
+            "classes, of accuracy, precision and recall, or `ndcg@10` and other "
+            "numbers of places, of ndcg and mrr",
         )
     if name in METRICS:
         tasks = " or ".join(sorted(METRICS[name].tasks))

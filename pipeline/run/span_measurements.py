@@ -112,6 +112,7 @@ def _request(
         "weight": config.weight,
         "task": config.evaluator.task if config.evaluator else "",
         "from_logits": config.evaluator.from_logits if config.evaluator else None,
+        "query": config.evaluator.query if config.evaluator else None,
         "metrics": wanted,
     }
 

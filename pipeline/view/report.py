@@ -15,6 +15,7 @@ from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
 from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.by_query import described
 from strategos.components.evaluation.metrics import MEAN, METRICS, TRIVIAL, plain
 from strategos.components.files import filesystems
 from strategos.components.pusher import APPROVAL
@@ -317,6 +318,8 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     if run.summary is None:
         return
     yield from _trivial(run.summary)
+    if queries := described.text(run.summary):
+        yield "queries", queries
     faults = verdicts.faults(run.summary)
     if not faults:
         reason, node = run.summary["reason"], run.failed_node

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strategos.components.evaluation import findings, summary
+from strategos.components.evaluation.by_query import described
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.intervals import interval
 from strategos.components.evaluation.scored import Scored
@@ -79,6 +80,7 @@ def of(
         without_value=first.sums.without_value(),
         incomparable=incomparable,
         confidence_level=evaluator.get("confidence_level"),
+        queries=described.of(scored, evaluator),
         **found,
     )
     return Verdict(slices, checks, content)

@@ -16,10 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.evaluation.by_query.metrics import MOST_RELEVANT
 from strategos.components.evaluation.classes.entries import SliceMembership, all_names
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.inputs.models import Model
-from strategos.components.evaluation.metrics import metric_names
+from strategos.components.evaluation.intervals import resampling
+from strategos.components.evaluation.metrics import METRICS, metric_names
 from strategos.components.evaluation.scored import Learned
 from strategos.components.evaluation.slices import membership
 from strategos.components.evaluation.slices.slicing import Slicing, slicings
@@ -29,7 +31,9 @@ from strategos.components.targets.label import Label
 _ONE_VALUE = {
     "label": "Leave rows without a label out: `data.unlabelled: drop`.",
     "weight": "Fill it before the data are read; a row that does not count weighs 0.",
+    "evaluator.query": "Leave rows without a query out before the data are read.",
 }
+_KEY = (0x5BD1E995, 0xC2B2AE35)  # any two numbers; equal in all processes
 _COMPARED = 1_000  # rows of a shard on which raw and transformed label are compared
 
 
@@ -44,8 +48,9 @@ class Question:
         own preprocessing (signature `transform_features`), e.g. "yes" as 1; so is the
         vector of a row's classes.
       slices: What to slice by.
-      types: Dtype by raw feature: of those of `slices`, and of the label and the weight
-        if they are raw. Others are read after the candidate's own preprocessing.
+      types: Dtype by raw feature: of those of `slices`, of `query`, and of the label
+        and the weight if they are raw. Others are read after the candidate's own
+        preprocessing.
       weight: The feature that weights the rows; "" for none.
       head: The model's output that is compared; "" for a model with one head.
       heads: The question for each head of a model with several; then nothing but the
@@ -53,6 +58,7 @@ class Question:
       from_logits: Whether predictions are logits (`evaluator.from_logits`) of which
         probabilities are made; None: as recorded in each model.
       is_resampled: Whether metrics get confidence intervals.
+      query: The feature whose values are the queries; "" without metrics by query.
     """
 
     task: str
@@ -65,6 +71,7 @@ class Question:
     head: str = ""
     heads: Mapping[str, Question] = field(default_factory=dict)
     is_resampled: bool = False
+    query: str = ""
 
     @classmethod
     def of(
@@ -110,12 +117,23 @@ class Question:
         logits = evaluator.get("from_logits")
         given = evaluator["task"], tuple(names), label, tuple(slices)
         resampled = bool(evaluator.get("confidence_level"))
-        return cls(*given, types, logits, weight, is_resampled=resampled)
+        query = _query(names, evaluator, types)
+        return cls(*given, types, logits, weight, is_resampled=resampled, query=query)
 
     @property
     def target(self) -> Label:
         """The label."""
         return Label.of(self.label)
+
+    @property
+    def by_head(self) -> Mapping[str, Question]:
+        """The question for each head; for a model with one head, under ""."""
+        return self.heads or {"": self}
+
+    @property
+    def by_query(self) -> list[str]:
+        """The metrics by query."""
+        return [name for name in self.metrics if METRICS[name].by_query]
 
     def classes(self, candidate: Model, label: np.ndarray) -> Sequence[str]:
         """Names of the classes of multi_label; () for another task of a label.
@@ -184,6 +202,8 @@ class Rows:
         for name in question.target.columns:
             columns.append(self._read("label", name))
             _check_label(columns[-1], name, question.task)
+            if question.query:
+                _check_relevance(columns[-1], name)
         if question.task == "multi_label":
             return np.stack(columns, axis=1)
         return columns[0]
@@ -260,6 +280,16 @@ class Rows:
                 "one in `weight`.",
             )
 
+    def query(self) -> np.ndarray:
+        """64 random bits that stand for the query of each row, uint64 [rows]."""
+        name = self._question.query
+        values = self._parsed[name]
+        self._check_one_value("evaluator.query", name, values)
+        bits = values.values
+        if bits.dtype == tf.string:
+            bits = tf.strings.to_hash_bucket_strong(bits, tf.int64.max, _KEY)
+        return resampling.mixed(bits.numpy().astype(np.uint64))
+
     def slices(self) -> dict[str, SliceMembership]:
         """The rows of each slice, by name of what is sliced by."""
         return membership.of(self._question.slices, self._parsed)
@@ -294,6 +324,29 @@ class Rows:
                 expected="exactly one in each example",
                 remedy=_ONE_VALUE[key],
             )
+
+
+def _query(
+    names: Sequence[str], evaluator: Mapping[str, Any], types: Mapping[str, tf.DType]
+) -> str:
+    """The feature with the queries; "" if no metric reads it."""
+    by_query = [name for name in names if METRICS[name].by_query]
+    query = evaluator.get("query") or ""
+    if by_query and not query:
+        raise UserError(
+            f"`{by_query[0]}` ranks the rows of a query, and no column says which "
+            "rows these are",
+            key="evaluator.query",
+            remedy="Name the column with the queries.",
+        )
+    if by_query and types[query] == tf.float32:
+        raise UserError(
+            f"`{query}` is a number with decimals in the schema, and may be rounded",
+            key="evaluator.query",
+            expected="whole numbers or texts",
+            remedy="Write them so before the data are read.",
+        )
+    return query if by_query else ""
 
 
 def _place(files: Sequence[str], row: int) -> tuple[str, int]:
@@ -334,4 +387,16 @@ def _check_label(label: np.ndarray, name: str, task: str) -> None:
             key="label",
             received=f"{wrong[0]:g} as `{name}` in the eval split",
             expected=allowed,
+        )
+
+
+def _check_relevance(label: np.ndarray, name: str) -> None:
+    wrong = label[~((label >= 0) & (label <= MOST_RELEVANT))]
+    if len(wrong):
+        raise UserError(
+            key="label",
+            received=f"{wrong[0]:g} as `{name}` in the eval split",
+            expected=f"relevance from 0 to {MOST_RELEVANT} for metrics by query, whose "
+            "gain is 2^label - 1",
+            remedy="Make grades of it, such as 0 to 4, or use other metrics.",
         )

@@ -38,11 +38,23 @@ def times(file: str, first: int, rows: int) -> np.ndarray:
     seed = np.frombuffer(hashlib.blake2b(name, digest_size=8).digest(), np.uint64)
     row = np.arange(first, first + rows, dtype=np.uint64)
     with np.errstate(over="ignore"):  # modulo 2**64
-        own = _mixed(seed + row * _STEP)
-        sample = np.arange(1, RESAMPLES + 1, dtype=np.uint64) * _STEP
-        bits = _mixed(own[:, np.newaxis] + sample)
-    share = (bits >> np.uint64(11)) * 2.0**-53
-    return np.searchsorted(_LIKELY, share.reshape(-1), side="right").reshape(rows, -1)
+        own = mixed(seed + row * _STEP)
+    return times_of(own)
+
+
+def times_of(bits: np.ndarray) -> np.ndarray:
+    """How often rows, or other units such as queries, count; int64 [n, RESAMPLES].
+
+    Args:
+      bits: uint64 [n], random numbers that stand for the units.
+    """
+    sample = np.arange(1, RESAMPLES + 1, dtype=np.uint64) * _STEP
+    with np.errstate(over="ignore"):
+        drawn = mixed(bits[:, np.newaxis] + sample)
+    share = (drawn >> np.uint64(11)) * 2.0**-53
+    return np.searchsorted(_LIKELY, share.reshape(-1), side="right").reshape(
+        drawn.shape
+    )
 
 
 def membership(times: np.ndarray) -> SliceMembership:
@@ -55,8 +67,12 @@ def membership(times: np.ndarray) -> SliceMembership:
     return SliceMembership(range(RESAMPLES), *np.divmod(place, RESAMPLES))
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
-    """Each number as 64 random bits, by the finalizer of SplitMix64 (Steele 2014)."""
+def mixed(bits: np.ndarray) -> np.ndarray:
+    """Each number as 64 random bits, by the finalizer of SplitMix64 (Steele 2014).
+
+    Args:
+      bits: uint64 [n]; of distinct numbers, the bits are distinct.
+    """
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

@@ -65,11 +65,14 @@ def build(
     spec = config.metrics_specs.add()
     spec.metrics.add(class_name="ExampleCount")
     for head, section in sections.items() or [("", evaluator)]:
-        if head:
-            spec = config.metrics_specs.add(output_names=[head])
-        bounds = section.get("bounds") or {}
-        for name in metric_names(section):
-            _add_metric(spec, name, section["task"], bounds.get(name) or {}, known)
+        bounds, names = section.get("bounds") or {}, metric_names(section)
+        heads = [head] if head else []
+        for query in dict.fromkeys(["", section.get("query") or ""]):
+            some = [name for name in names if METRICS[name].by_query == bool(query)]
+            if some and (head or query):
+                spec = config.metrics_specs.add(output_names=heads, query_key=query)
+            for name in some:
+                _add_metric(spec, name, section["task"], bounds.get(name) or {}, known)
     config.options.include_default_metrics.value = False
     return config
 

@@ -38,6 +38,7 @@ def checked(value: Any, info: ValidationInfo) -> Any:
         _check_trainer(value, label)
     elif isinstance(value, Evaluator):
         _check_tasks(value, label)
+        _check_query(value, label, info.data.get("data"))
         _check_evaluator(value, label, info.data.get("trainer"))
     return value
 
@@ -117,6 +118,22 @@ def _check_tasks(evaluator: Evaluator, label: Label) -> None:
     if missing:
         cause = f"no task for the head{'s' * (len(missing) > 1)} {choices(missing)}"
         raise_all([reject_at(("task",), cause, remedy=_SPELL_TASKS)])
+
+
+def _check_query(evaluator: Evaluator, label: Label, data: Data | None) -> None:
+    """Rejects queries that are labels, and a split that divides their rows."""
+    query = evaluator.query
+    if query in label.columns:
+        cause = f"`{query}` is the label, and would be its own query"
+        raise_all([reject_at(("query",), cause, remedy="Name another column.")])
+    if query and data and data.split.by == "ratio":
+        cause = (
+            f"ranks all rows of a value of `{query}` together, and `data.split` "
+            "divides them row by row"
+        )
+        remedy = f"Write `data: {{split: {{by: hash, keys: [{query}]}}}}`, or divide "
+        remedy += "by span or by time."
+        raise_all([reject_at(("query",), cause, remedy=remedy)])
 
 
 def _check_evaluator(

@@ -6,13 +6,14 @@ An entry `{class: RecallAtPrecision, config: {precision: 0.8}}` becomes the name
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import InitErrorDetails
 
 from strategos.components.evaluation.library import classes, names
+from strategos.components.evaluation.metrics import METRICS, bare
 from strategos.components.wording import did_you_mean
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.problems import received, reject, reject_at
@@ -20,6 +21,9 @@ from strategos.pipeline.config.types import finite
 
 _KEYS = ("class", "config", "head")
 _ENTRY = "the name of a metric, or {class: NAME, config: {ARGUMENT: VALUE, …}}"
+
+_BY_QUERY = {"NDCG": "ndcg@10", "MinLabelPosition": "mrr"}
+"""Metrics of ours in place of TFMA's classes that need a query."""
 
 _LIST = "a list of one metric or more"
 
@@ -77,6 +81,28 @@ def check_some(metrics: tuple[str, ...]) -> None:
         raise reject(received=received([]), expected=_LIST)
 
 
+def check_query(query: str | None, metrics: Sequence[str]) -> None:
+    """Rejects metrics by query without `evaluator.query`, and the key without these.
+
+    Args:
+      query: `evaluator.query`.
+      metrics: Valid names.
+    """
+    by_query = [name for name in metrics if METRICS[bare(name)].by_query]
+    if by_query and not query:
+        raise reject(
+            f"`{by_query[0]}` ranks the rows of a query, and no column says which rows "
+            "these are",
+            remedy="Name it: `query: COLUMN`.",
+        )
+    if query and not by_query:
+        raise reject(
+            "no metric ranks the rows of a query",
+            received=query,
+            remedy="Add `ndcg@10` or `mrr` to `metrics`, or remove `query`.",
+        )
+
+
 def class_problems(
     loc: tuple[str | int, ...], name: str, ours: str | None
 ) -> Iterator[InitErrorDetails]:
@@ -102,6 +128,13 @@ def class_problems(
             loc,
             f"`{class_name}` is a metric of Strategos, which is faster than TFMA's",
             remedy=f"Write `{ours}`.",
+        )
+    if instead := _BY_QUERY.get(class_name):
+        yield reject_at(
+            loc,
+            f"`{class_name}` reads all rows of a query together, which TFMA's classes "
+            "cannot do here",
+            remedy=f"Write `{instead}`, and the column of the queries as `query`.",
         )
     known = classes.arguments(class_name)
     for argument in config:

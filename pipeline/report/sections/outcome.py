@@ -7,6 +7,7 @@ from typing import Any
 
 from strategos.components import node_ids
 from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.by_query import described
 from strategos.components.evaluation.intervals import margins
 from strategos.components.evaluation.metrics import METRICS, badness, bare
 from strategos.components.wording import counted, duration
@@ -151,6 +152,8 @@ def _metrics(summary: Mapping[str, Any]) -> Table:
     title = f"Over {counted(summary['examples'], 'example')} of the eval split"
     if (weighted := summary.get("weighted")) is not None:
         title += f", of weight {weighted:,.6g}"
+    if queries := described.text(summary):
+        title += f"; ranked by query: {queries}"
     return Table(title, columns, rows)
 
 

@@ -161,11 +161,13 @@ def _artifact(kind, uri, **properties):
 
 def _evaluate(workload, folder, task="binary", baseline=None, examples=None, **section):
     """Runs the executor; returns the summary, the evaluation and the blessing."""
-    label, written = section.pop("label", LABELS[task]), section.pop("written", 0)
+    label, written = section.pop("label", ""), section.pop("written", 0)
+    label = label or LABELS[task]
     read = {"label": label, "weight": section.pop("weight", "")}
-    model = section.pop("model", workload[task, "candidate"])
+    model = section.pop("model", "") or workload[task, "candidate"]
     executor = section.pop("executor", Executor)
-    section = {"task": task, "metrics": metrics.names(task), **section}
+    names = [x for x in metrics.names(task) if not metrics.METRICS[x].by_query]
+    section = {"task": task, "metrics": names, **section}
     data = _artifact(standard_artifacts.Examples, examples or workload["examples"])
     data.split_names = '["train", "eval"]'
     counts.record(data, "eval", written)

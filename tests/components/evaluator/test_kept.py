@@ -173,12 +173,11 @@ BOUNDS = st.fixed_dictionaries(
         "accuracy": st.fixed_dictionaries({"at_most": st.floats(0, 1)}),
     },
 )
+NAMES = [x for x in metrics.names("binary") if not metrics.METRICS[x].by_query]
 SECTIONS = st.fixed_dictionaries(
     {
         "bounds": BOUNDS,
-        "metrics": st.lists(
-            st.sampled_from(metrics.names("binary")), min_size=1, unique=True
-        ),
+        "metrics": st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
         "slices": st.lists(st.sampled_from(["carrier", "month"]), unique=True),
     }
 )

@@ -130,6 +130,13 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(
         preview_process.preview(
             {**request, "span": [3, None], "folder": f"{tmp_path}/3"}
         )
+    by_query = {"metrics": ["mrr"], "query": "carrier", "folder": f"{tmp_path}/query"}
+    found = preview_process.preview({**request, **by_query, "reference": None})
+    first = [
+        1 + new["late"][part][np.argsort(-scores[part])].argmax()
+        for part in (new["carrier"] == each for each in np.unique(new["carrier"]))
+    ]
+    assert found["metrics"] == pytest.approx({"mrr": np.mean(1 / np.array(first))})
     alone = preview_process.preview({**request, "reference": None, "model": None})
     assert alone == {"distances": {}, "chance": {}, "metrics": {}}
 

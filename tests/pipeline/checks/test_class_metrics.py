@@ -21,7 +21,7 @@ def check(workload, *metrics, **others):
 
 def test_what_cannot_be_computed_is_named_by_its_entry(workload, monkeypatch):
     entry = "{class: AUC, config: {curve: XY}}"
-    wrong = "SparseCategoricalCrossentropy", entry, "MinLabelPosition"
+    wrong = "SparseCategoricalCrossentropy", entry, "QueryStatistics"
     found = check(workload, GOOD, *wrong)
     messages = {problem.key: str(problem) for problem in found}
     prefix = "evaluator.metrics"

@@ -50,7 +50,7 @@ def test_five_mistakes_are_named_at_once_with_their_lines(write):
         "binary\n"
         "    It is for reconstruction or regression; the task is set by "
         "`evaluator.task`. Allowed: auc, pr_auc, accuracy, precision, recall, "
-        "log_loss, calibration, mean_label, mean_prediction, f1.\n"
+        "log_loss, calibration, mean_label, mean_prediction, f1, ndcg, mrr.\n"
         f'{path}:12:11: evaluator.slices: received "carrier" (text)\n'
         "    Write `[carrier]`. Allowed: a list of features, "
         "`{feature: NAME, bins: [EDGE, …]}`, or lists of these."

@@ -1,0 +1,1 @@
+"""Metrics by query: of rows that are ranked against the other rows of their query."""

@@ -1,0 +1,475 @@
+"""Metrics by query, beside all orders of tied rows, scikit-learn, and TFMA."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from google.protobuf import text_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import ndcg_score
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.types import standard_artifacts
+
+from strategos.components.errors import UserError
+from strategos.components.evaluation import scoring
+from strategos.components.evaluation.by_query import totals
+from strategos.components.evaluation.by_query.rows import Writer
+from strategos.components.evaluation.by_query.ties import Lists
+from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.intervals import resampling
+from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.scored import Queries, Scored
+from strategos.components.evaluation.sums import Sums
+from strategos.components.evaluator import SUMS_VARIABLE, judging_executor
+from strategos.components.shards import beam_runners
+from strategos.components.shards.engine import Engine
+
+NAMES = ["ndcg", "ndcg@2", "mrr", "mrr@2"]
+derandomized = settings(derandomize=True, deadline=None, max_examples=60)
+LISTS = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from([0.25, 0.5, 0.75])),
+        min_size=1,
+        max_size=5,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def in_order(name, labels):
+    """A metric of rows in one order, as the textbook has it."""
+    kind, _, top = name.partition("@")
+    places = range(1, int(top or len(labels)) + 1)
+    if kind == "mrr":
+        return next((1 / i for i, x in zip(places, labels) if x), 0.0)  # noqa: B905
+
+    def gain(labels):
+        pairs = zip(places, labels)  # noqa: B905
+        return sum((2**x - 1) / math.log2(1 + i) for i, x in pairs)
+
+    return gain(labels) / gain(sorted(labels, reverse=True))
+
+
+def of_all_orders(name, labels, scores):
+    """The mean over the orders in which no score rises."""
+    orders = [
+        in_order(name, [labels[i] for i in order])
+        for order in itertools.permutations(range(len(labels)))
+        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order))
+    ]
+    return np.mean(orders)
+
+
+@derandomized
+@given(queries=LISTS)
+def test_tied_rows_have_the_mean_over_all_of_their_orders(queries):
+    start = np.cumsum([0, *map(len, queries)])[:-1]
+    rows = np.array([row for query in queries for row in query], np.float64)
+    lists = Lists(start, 2 ** rows[:, 0] - 1)
+    ranked = lists.ranked(rows[:, 1])
+    for name in NAMES:
+        ours = METRICS[name].values(lists, ranked)
+        chance = METRICS[name].values(lists, lists.by_chance)
+        for i, query in enumerate(queries):
+            labels, scores = zip(*query, strict=True)
+            if not any(labels):
+                continue
+            assert ours[i] == pytest.approx(of_all_orders(name, labels, scores))
+            assert chance[i] == pytest.approx(of_all_orders(name, labels, [0] * 9))
+
+
+def test_ndcg_is_that_of_scikit_learn_and_the_best_order_is_exactly_1():
+    draw = np.random.default_rng(0)
+    size = draw.integers(2, 60, 300)
+    start = np.cumsum(size) - size
+    label = draw.integers(0, 5, size.sum()).astype(np.float64)
+    score = draw.choice([0.1, 0.3, 0.5, 0.7], size.sum())
+    lists = Lists(start, 2**label - 1)
+    for top in (None, 1, 10, 1000):
+        metric = METRICS["ndcg" if top is None else f"ndcg@{top}"]
+        found = metric.values(lists, lists.ranked(score))
+        best = metric.values(lists, lists.ranked(label))
+        for i, (a, n) in enumerate(zip(start, size, strict=True)):
+            if label[a : a + n].any():
+                rows = [2 ** label[a : a + n] - 1], [score[a : a + n]]
+                assert found[i] == pytest.approx(ndcg_score(*rows, k=top), abs=1e-12)
+                assert best[i] == 1.0
+
+
+TABLES = st.lists(
+    st.tuples(
+        st.integers(0, 5),  # the query
+        st.integers(0, 2),
+        st.sampled_from([0.0, 0.5, 1.0]),
+        st.sampled_from([0.25, 0.75]),
+        st.sampled_from([0.0, 0.5, 2.0]),  # the weight
+        st.sets(st.sampled_from(["a", "b"])),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def added_up(rows, folder, cuts, weighted):
+    """The sums of rows that go to workers in parts."""
+    scored, writers = None, []
+    ends = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    for a, b in itertools.pairwise(ends):
+        part = rows[a:b]
+        query, label, one, other, weight, _ = (
+            zip(*part, strict=True) if part else [()] * 6
+        )
+        label, weight = np.array(label, float), np.array(weight, float)
+        pairs = [(i, v) for i, row in enumerate(part) for v in sorted(row[5])]
+        present = sorted({value for _, value in pairs})
+        member = SliceMembership(
+            present,
+            np.array([i for i, _ in pairs], np.int64),
+            np.array([present.index(v) for _, v in pairs], np.int64),
+        )
+        scores = {
+            "m": {"prediction": np.array(one)},
+            "b": {"prediction": np.array(other)},
+        }
+        counted = weight if weighted else None
+        sums = Sums(NAMES, "regression")
+        times = resampling.times("a", a, len(part))
+        sums.add(label, scores, {"f": member}, counted, times=times)
+        writer = Writer(str(folder))
+        bits = resampling.mixed(np.array(query, np.uint64))
+        writer.add(bits, label, scores, {"f": member}, counted)
+        writer.flush()
+        writers.append(writer)
+        found = Scored(sums, queries=Queries(tuple(writer.files)))
+        scored = scored.merge(found) if scored else found
+    totals.add(scored, NAMES, ["m", "b"], str(folder))
+    return scored
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(
+    rows=TABLES,
+    cuts=st.lists(st.integers(0, 40), max_size=4),
+    weighted=st.booleans(),
+    at_once=st.sampled_from([3, 1000]),
+)
+def test_rows_of_a_query_in_any_shards_give_the_means_over_queries(
+    tmp_path_factory, rows, cuts, weighted, at_once
+):
+    folder = tmp_path_factory.mktemp("rows")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(totals, "ROWS_AT_ONCE", at_once)
+        scored = added_up(rows, folder, cuts, weighted)
+    counts = [row for row in rows if row[4] or not weighted]
+    queries = {
+        q: [row for row in counts if row[0] == q] for q in {x[0] for x in counts}
+    }
+    assert scored.queries.number == len(queries)
+    assert scored.queries.ranked == sum(len(x) > 1 for x in queries.values())
+    for piece in scored.sums.metrics("m", "b"):
+        some = {
+            q: each
+            for q, each in queries.items()
+            if piece.feature is None or any(piece.value in row[5] for row in each)
+        }
+        for name in NAMES:
+            found = (
+                piece.metrics[name],
+                piece.baseline[name],
+                piece.trivial.metrics[name],
+            )
+            for value, column in zip(found, (2, 3, None), strict=True):
+                wanted = mean(name, some.values(), column, weighted)
+                assert value == pytest.approx(wanted, nan_ok=True)
+    ids = np.array(sorted(queries), np.uint64)
+    times = resampling.times_of(resampling.mixed(ids))
+    for sample, values in enumerate(
+        zip(*scored.sums.resampled("m").values(), strict=True)
+    ):
+        again = [
+            queries[int(q)]
+            for q, n in zip(ids, times[:, sample], strict=True)
+            for _ in range(n)
+        ]
+        for name, value in zip(NAMES, values, strict=True):
+            wanted = mean(name, again, 2, weighted)
+            assert value == pytest.approx(wanted, nan_ok=True)
+
+
+def mean(name, queries, column, weighted):
+    """The mean over queries of a metric of the scores in a column; None for ties."""
+    total = weights = 0.0
+    for rows in queries:
+        labels = [row[1] for row in rows]
+        if not any(labels):
+            continue
+        scores = np.array([0 if column is None else row[column] for row in rows])
+        lists = Lists(np.array([0]), 2.0 ** np.array(labels) - 1)
+        (value,) = METRICS[name].values(lists, lists.ranked(scores))
+        weight = np.mean([row[4] for row in rows]) if weighted else 1.0
+        total, weights = total + weight * value, weights + weight
+    return total / weights if weights else math.nan
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows of 90 queries, which are mixed; `delay` is a grade."""
+    draw = np.random.default_rng(2)
+    found = []
+    for i in range(800):
+        x = draw.normal(size=2)
+        query, grade = int(draw.integers(90)), float(draw.choice([0.0, 1.0, 3.0]))
+        found.append(
+            {
+                "x": [float(v) for v in x],
+                "late": int(grade > 1),
+                "delay": grade,
+                "number": 2**grade - 1,
+                "whole": query,
+                "word": f"q{query}",
+                "month": query % 3,
+                "carrier": [["OO"], ["UA", "AA"], []][i % 3],
+                "w": float(1 + query % 4),
+            }
+        )
+    return found
+
+
+def grouped(rows, score):
+    """Labels and scores of the queries with a label above 0."""
+    by_query = {}
+    for row, value in zip(rows, score, strict=True):
+        by_query.setdefault(row["word"], []).append((row["delay"], value))
+    lists = (np.array(x).T for x in by_query.values())
+    return [(labels, scores) for labels, scores in lists if labels.any()]
+
+
+@pytest.mark.parametrize("query", ["whole", "word"])
+def test_a_model_is_judged_by_query(
+    workload, tmp_path, evaluate, eval_split, rows, query, artifact
+):
+    model = workload["regression", "baseline"]
+    bounds = {"ndcg@5": {"better_than": "trivial", "may_drop": 0.9}}
+    section = {"metrics": ["mae", "ndcg@5", "mrr"], "slices": ["month"]}
+    found, evaluation, _ = evaluate(
+        *(workload, tmp_path, "regression"),
+        examples=eval_split(rows, files=4),
+        query=query,
+        bounds=bounds,
+        confidence_level=0.9,
+        baseline=artifact(standard_artifacts.Model, model, none=0),
+        **section,
+    )
+    lists = grouped(rows, [row["x"][0] for row in rows])
+    wanted = [ndcg_score([2**x - 1], [y], k=5) for x, y in lists if len(x) > 1]
+    assert all(len(x) > 1 for x, _ in lists)
+    assert found["overall"]["ndcg@5"] == pytest.approx(np.mean(wanted))
+    first = [np.flatnonzero(x[np.argsort(-y)])[0] + 1 for x, y in lists]
+    assert found["overall"]["mrr"] == pytest.approx(np.mean(1 / np.array(first)))
+    assert found["baseline"]["mrr"] == pytest.approx(found["overall"]["mrr"])
+    low, high = found["intervals"]["metrics"]["ndcg@5"]
+    half = 1.73 * np.std(wanted) / math.sqrt(len(wanted))
+    assert (high - low) / 2 == pytest.approx(half, rel=0.5)
+    chance = [ndcg_score([2**x - 1], [0 * y], k=5) for x, y in lists]
+    assert found["trivial"]["ndcg@5"] == pytest.approx(np.mean(chance))
+    number = len({row["word"] for row in rows})
+    relevant = {"column": query, "number": number, "relevant": len(lists)}
+    assert found["queries"] == relevant
+    config = tfma.load_eval_result(evaluation.uri).config
+    assert [each.query_key for each in config.metrics_specs] == ["", query]
+    assert not [x for x in (tmp_path / "evaluation").iterdir() if x.is_dir()]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    ["helpers", *(pytest.param(x, marks=pytest.mark.long) for x in ("beam", "s3"))],
+)
+def test_workers_of_any_engine_find_the_rows_of_a_query(
+    workload, tmp_path, evaluate, eval_split, rows, monkeypatch, request, engine
+):
+    examples = eval_split(rows, files=9)
+    section = {"metrics": ["ndcg@5", "mrr"], "slices": ["carrier"], "query": "word"}
+
+    def judged(name, engine):
+        monkeypatch.setenv(*engine.to_environment().popitem())
+        parts = workload, tmp_path / name, "regression"
+        return evaluate(*parts, examples=examples, **section)[0]
+
+    one = judged("one", Engine(workers=1))
+    monkeypatch.setattr(scoring, "SHARD_BYTES", 1)
+    monkeypatch.setattr(totals, "ROWS_AT_ONCE", 100)
+    engines = {"helpers": Engine(workers=3), "beam": Engine("pipeline")}
+    if engine == "s3":
+        url = f"{request.getfixturevalue('bucket')}/store/.engine"
+        engines["s3"] = Engine("pipeline", exchange=url)
+    in_process = beam_runners.make_pipeline
+    monkeypatch.setattr(beam_runners, "make_pipeline", lambda _: in_process(Engine()))
+    found = judged("other", engines[engine])
+    assert found["queries"] == one["queries"]
+    for ours, theirs in zip(found["slices"], one["slices"], strict=True):
+        assert ours["metrics"] == pytest.approx(theirs["metrics"], rel=1e-12)
+
+
+@pytest.mark.long
+def test_ndcg_of_slices_and_weights_equals_tfma(
+    workload, tmp_path, evaluate, eval_split, rows
+):
+    examples = eval_split(rows, files=3)
+    found, *_ = evaluate(
+        *(workload, tmp_path, "regression"),
+        examples=examples,
+        query="word",
+        weight="w",
+        metrics=["ndcg@3"],
+        slices=["month", "carrier"],
+    )
+    config = text_format.Parse(
+        """
+        model_specs { signature_name: "serving_default" prediction_key: "predictions"
+                      label_key: "delay" example_weight_key: "w" }
+        slicing_specs {}
+        slicing_specs { feature_keys: "month" }
+        slicing_specs { feature_keys: "carrier" }
+        metrics_specs {
+          query_key: "word"
+          metrics { class_name: "NDCG"
+                    config: '{"gain_key": "number", "top_k_list": [3]}' }
+        }
+        options { include_default_metrics { value: false } }
+        """,
+        tfma.EvalConfig(),
+    )
+    path = workload["regression", "candidate"]
+    stock = tfma.run_model_analysis(
+        eval_shared_model=tfma.default_eval_shared_model(
+            f"{path}/Format-Serving", eval_config=config
+        ),
+        eval_config=config,
+        data_location=f"{examples}/Split-eval/*",
+        output_path=f"{tmp_path}/stock",
+        schema=text_format.Parse(
+            Path(workload["schema"], "schema.pbtxt").read_text(),
+            schema_pb2.Schema(),
+        ),
+    )
+    theirs = {
+        key: value[""]["topK:3"]["ndcg"]["doubleValue"]
+        for key, value in stock.slicing_metrics
+    }
+    ours = {((x["feature"], x["value"]),): x["metrics"] for x in found["slices"]}
+    ours[()] = found["overall"]
+    assert theirs.keys() == ours.keys() and len(ours) == 7
+    for key, value in theirs.items():
+        assert ours[key]["ndcg@3"] == pytest.approx(value, abs=1e-6), key
+
+
+def test_other_bounds_are_judged_without_scoring_and_other_queries_are_not(
+    workload, tmp_path, evaluate, eval_split, rows, monkeypatch
+):
+    examples = eval_split(rows)
+    monkeypatch.setenv(SUMS_VARIABLE, str(tmp_path / "sums"))
+
+    def judged(name, **settings):
+        common = {"examples": examples, "metrics": ["ndcg@5", "mrr"], "query": "word"}
+        parts = workload, tmp_path / name, "regression"
+        return evaluate(*parts, **{**common, **settings})[0]
+
+    first = judged("a")
+    again = judged(
+        *("b",),
+        executor=judging_executor.Executor,
+        bounds={"mrr": {"at_least": 0.999}},
+    )
+    assert again["overall"] == first["overall"] and not again["blessed"]
+    assert again["queries"] == first["queries"]
+    with pytest.raises(AssertionError):  # no sums are kept
+        judged("c", executor=judging_executor.Executor, query="whole")
+
+
+def test_heads_are_ranked_by_their_own_labels(
+    tmp_path, evaluate, eval_split, rows, workload
+):
+    class Heads(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def serve(self, examples):
+            spec = {"x": tf.io.FixedLenFeature([2], tf.float32)}
+            x = tf.io.parse_example(examples, spec)["x"]
+            return {"click": tf.sigmoid(x[:, :1]), "size": x[:, 1:]}
+
+    heads = Heads()
+    folder = f"{tmp_path}/model/Format-Serving"
+    tf.saved_model.save(heads, folder, signatures={"serving_default": heads.serve})
+    found, *_ = evaluate(
+        *(workload, tmp_path),
+        task={"click": "binary", "size": "regression"},
+        label='{"click": "late", "size": "delay"}',
+        model=str(tmp_path / "model"),
+        examples=eval_split(rows),
+        metrics=["click.mrr", "click.auc", "size.ndcg@4"],
+        query="word",
+    )
+    lists = grouped(rows, [row["x"][1] for row in rows])
+    wanted = [ndcg_score([2**x - 1], [y], k=4) for x, y in lists]
+    assert found["overall"]["size.ndcg@4"] == pytest.approx(np.mean(wanted))
+    clicks = [{**row, "delay": float(row["late"])} for row in rows]
+    lists = grouped(clicks, [row["x"][0] for row in rows])
+    first = [np.flatnonzero(x[np.argsort(-y)])[0] + 1 for x, y in lists]
+    assert found["overall"]["click.mrr"] == pytest.approx(np.mean(1 / np.array(first)))
+
+
+@pytest.mark.parametrize(
+    ("change", "query", "message"),
+    [
+        ({"delay": -1.0}, "word", "label: received -1 as `delay` in the eval split\n"),
+        ({"delay": 32.0}, "word", "32 as .*\n.* relevance from 0 to 31"),
+        ({"word": []}, "word", "query: received 0 values of `word` in example 7 of"),
+        ({"word": ["a", "b"]}, "word", "query: received 2 values of `word` in ex"),
+        ({}, "number", "query: `number` is a number with decimals in the schema"),
+        ({}, "nothing", "query: received `nothing`; the schema has no"),
+        ({}, "", "query: `ndcg` ranks the rows of a query, and no column says"),
+    ],
+)
+def test_rows_that_cannot_be_ranked_are_rejected(
+    workload, tmp_path, evaluate, eval_split, rows, change, query, message
+):
+    bad = [*rows[:7], {**rows[7], **change}, *rows[8:]]
+    with pytest.raises(UserError, match=message):
+        evaluate(
+            *(workload, tmp_path, "regression"),
+            examples=eval_split(bad),
+            metrics=["ndcg"],
+            query=query,
+        )
+
+
+def test_a_column_that_names_each_row_is_no_query(
+    workload, tmp_path, evaluate, eval_split, rows
+):
+    bad = [{**row, "whole": i} for i, row in enumerate(rows)]
+    with pytest.raises(UserError, match="no query in the eval split has two rows"):
+        evaluate(
+            *(workload, tmp_path, "regression"),
+            examples=eval_split(bad),
+            metrics=["ndcg"],
+            query="whole",
+        )
+
+
+def test_an_answer_that_is_not_finite_leaves_the_metrics_undefined(tmp_path):
+    rows = [(0, 1, 0.5, 0.5, 1.0, {"a"}), (0, 0, math.nan, 0.2, 1.0, {"b"})]
+    rows += [(1, 1, 0.5, 0.5, 1.0, {"c"})]
+    scored = added_up(rows, tmp_path, [1], weighted=False)
+    by_slice = {
+        piece.value: piece.metrics["ndcg"] for piece in scored.sums.metrics("m")
+    }
+    # The query of row `a` has the row whose answer is NaN.
+    assert all(math.isnan(by_slice[value]) for value in (None, "a", "b"))
+    assert by_slice["c"] == 1.0
