@@ -13,7 +13,7 @@ from tfx.utils import path_utils
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluation import scoring
-from strategos.components.evaluation.inputs import rows
+from strategos.components.evaluation.inputs import rows, unfit
 from strategos.components.evaluation.inputs.models import Location, loaded
 from strategos.components.evaluation.library.classes import is_known
 from strategos.components.evaluation.metrics import bare
@@ -72,7 +72,7 @@ class Executor(EngineExecutor):
         progress.end(scored.sums.examples)
         folder = f"{examples.uri}/Split-{SPLIT}"
         counts.check(folder, scored.sums.examples, expected)
-        scoring.check(scored, scorer.question)
+        unfit.check(scored, scorer.question)
         return scored
 
 

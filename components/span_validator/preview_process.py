@@ -121,7 +121,7 @@ def scored(
 
     from strategos.components.data_files.values.kinds import Kind
     from strategos.components.evaluation import scoring
-    from strategos.components.evaluation.inputs import rows
+    from strategos.components.evaluation.inputs import rows, unfit
     from strategos.components.evaluation.slices.slicing import slicings
 
     types = {Kind.INT: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
@@ -148,7 +148,7 @@ def scored(
     question = rows.Question.of(evaluator, label, weight, wanted)
     scorer = scoring.Scorer(question, models)
     result = scoring.scored(reader.engine, files, scorer, reader.folder)
-    scoring.check(result, question)
+    unfit.check(result, question)
     return result
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.evaluation.by_query.metrics import MOST_RELEVANT
+from strategos.components.evaluation.by_query import checks as query_checks
 from strategos.components.evaluation.classes.entries import SliceMembership, all_names
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.inputs.models import Model
@@ -117,7 +117,7 @@ class Question:
         logits = evaluator.get("from_logits")
         given = evaluator["task"], tuple(names), label, tuple(slices)
         resampled = bool(evaluator.get("confidence_level"))
-        query = _query(names, evaluator, types)
+        query = query_checks.column(names, evaluator, types)
         return cls(*given, types, logits, weight, is_resampled=resampled, query=query)
 
     @property
@@ -203,7 +203,7 @@ class Rows:
             columns.append(self._read("label", name))
             _check_label(columns[-1], name, question.task)
             if question.query:
-                _check_relevance(columns[-1], name)
+                query_checks.label_is_relevance(columns[-1], name)
         if question.task == "multi_label":
             return np.stack(columns, axis=1)
         return columns[0]
@@ -326,29 +326,6 @@ class Rows:
             )
 
 
-def _query(
-    names: Sequence[str], evaluator: Mapping[str, Any], types: Mapping[str, tf.DType]
-) -> str:
-    """The feature with the queries; "" if no metric reads it."""
-    by_query = [name for name in names if METRICS[name].by_query]
-    query = evaluator.get("query") or ""
-    if by_query and not query:
-        raise UserError(
-            f"`{by_query[0]}` ranks the rows of a query, and no column says which "
-            "rows these are",
-            key="evaluator.query",
-            remedy="Name the column with the queries.",
-        )
-    if by_query and types[query] == tf.float32:
-        raise UserError(
-            f"`{query}` is a number with decimals in the schema, and may be rounded",
-            key="evaluator.query",
-            expected="whole numbers or texts",
-            remedy="Write them so before the data are read.",
-        )
-    return query if by_query else ""
-
-
 def _place(files: Sequence[str], row: int) -> tuple[str, int]:
     """The file of a row, and its index there."""
     for file in files:
@@ -387,16 +364,4 @@ def _check_label(label: np.ndarray, name: str, task: str) -> None:
             key="label",
             received=f"{wrong[0]:g} as `{name}` in the eval split",
             expected=allowed,
-        )
-
-
-def _check_relevance(label: np.ndarray, name: str) -> None:
-    wrong = label[~((label >= 0) & (label <= MOST_RELEVANT))]
-    if len(wrong):
-        raise UserError(
-            key="label",
-            received=f"{wrong[0]:g} as `{name}` in the eval split",
-            expected=f"relevance from 0 to {MOST_RELEVANT} for metrics by query, whose "
-            "gain is 2^label - 1",
-            remedy="Make grades of it, such as 0 to 4, or use other metrics.",
         )
