@@ -141,6 +141,8 @@ class Scorer:
                 continue
             model = answers.models[place]
             try:
+                if question.target.reconstructs:
+                    _check_features(model, answers.models[0])
                 answer = model.answer(answers.of(place), question.head)
                 answer = _checked(model, answer, label, question)
                 if question.target.reconstructs:
@@ -161,9 +163,8 @@ class Scorer:
             scored.widen(location.name, answer)
             known = names or answers.models[0].class_names(question.head)
             earlier = scored.plots.get(location.name)
-            if not question.target.reconstructs:
-                found = counts.of(question.task, label, answer, weight, known, earlier)
-                scored.count(location.name, found)
+            found = counts.of(question.task, label, answer, weight, known, earlier)
+            scored.count(location.name, found)
         slices = rows.slices()
         scored.sums.add(label, scores, slices, weight, names, times)
         if question.query:
@@ -213,25 +214,24 @@ class _Answers:
           place: Index of the model.
           answer: float64 [rows, values], the model's answer.
           features: float64 [rows, values], of the candidate's preprocessing.
-
-        Raises:
-          UserError: The model reconstructs other features.
         """
-        model, candidate = self.models[place], self.models[0]
-        if model is candidate:
+        if place == 0:
             return answer
-        own = model.reconstructed(self._batch)
-        if model.reconstructs != candidate.reconstructs:
-            raise model.error(
-                f"reconstructs other features: {_widths(model)}; the candidate: "
-                f"{_widths(candidate)}."
-            )
-        return features + (answer - own)
+        return features + (answer - self.models[place].reconstructed(self._batch))
 
 
-def _widths(model: Model) -> str:
-    widths = model.reconstructs.items()
-    return choices([f"{name} [{width}]" for name, width in widths])
+def _check_features(model: Model, candidate: Model) -> None:
+    """Rejects a model that does not reconstruct the features of the candidate."""
+    if not model.reconstructs:
+        raise model.error("reconstructs no features: it was trained on a label.")
+    if model.reconstructs != candidate.reconstructs:
+        own, other = (
+            choices([f"{name} [{width}]" for name, width in each.reconstructs.items()])
+            for each in (model, candidate)
+        )
+        raise model.error(
+            f"reconstructs other features: {own}; the candidate: {other}."
+        )
 
 
 def _nothing(question: Question) -> Scored:

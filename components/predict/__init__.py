@@ -168,7 +168,8 @@ def show(
     print(title, file=sys.stderr)
     for number, answer in enumerate(answers, start=1):
         shown = {name: x for name, x in answer.items() if name != EXPLANATION}
-        values = (f"{name} {_text(value)}" for name, value in shown.items())
+        in_order = exported.ERROR in answer  # of features, not of the likeliest class
+        values = (f"{name} {_text(value, in_order)}" for name, value in shown.items())
         print(f"{number:>6}  {'  '.join(values)}")
         for line in explaining.lines(answer.get(EXPLANATION, {})):
             print(f"{'':10}{line}")
@@ -244,10 +245,13 @@ def _plain(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, in_order: bool = False) -> str:
     if isinstance(value, dict):
-        likeliest = sorted(value.items(), key=lambda item: -item[1])
-        return abridged([f"{name} {_text(p)}" for name, p in likeliest], _CLASSES)
+        items = value.items()
+        likeliest = items if in_order else sorted(items, key=lambda item: -item[1])
+        texts = [f"{name} {_text(each, in_order)}" for name, each in likeliest]
+        return abridged(texts, _CLASSES)
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    form = ".4g" if in_order else ".4f"  # of numbers of any size
+    return f"{value:{form}}" if isinstance(value, float) else str(value)

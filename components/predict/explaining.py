@@ -196,7 +196,8 @@ class Explainer:
         parts: dict[str, list[np.ndarray]] = {}
         for start in range(0, len(examples), _BATCH_ROWS):
             outputs = self._signature(examples[start : start + _BATCH_ROWS])
-            chosen = [exported.OUTPUT] if exported.OUTPUT in outputs else outputs
+            first = [x for x in (exported.ERROR, exported.OUTPUT) if x in outputs][:1]
+            chosen = first or outputs
             for name in chosen:
                 values = np.array(outputs[name])
                 if values.dtype.kind in "fiu" and values.ndim in (1, 2):

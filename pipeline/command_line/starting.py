@@ -24,11 +24,7 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="write a workload for a table, and train it once",
     )
     init.add_argument(
-        "--label",
-        required=True,
-        metavar="COLUMN",
-        help="the column to predict; for a "
-        "model without a label, see docs/configuration/reconstruction.md",
+        "--label", metavar="COLUMN", help="the column to predict; required"
     )
     init.add_argument(
         "--name",

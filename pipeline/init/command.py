@@ -40,6 +40,13 @@ def init(arguments: argparse.Namespace) -> int:
     Raises:
       UserError: The data or the label cannot be used, or the folder exists.
     """
+    if not arguments.label:
+        raise BadInputError(
+            "no column to predict is named",
+            key="--label",
+            remedy="Add `--label COLUMN`. A workload without a label is written by "
+            "hand: docs/configuration/reconstruction.md.",
+        )
     name = arguments.name or _name_of(arguments.data)
     if name_after(name) != name:
         raise BadInputError(

@@ -201,12 +201,7 @@ class Model:
 
         Returns:
           float64 [batch, values], in the order of `reconstructs`.
-
-        Raises:
-          UserError: The model is one of a label.
         """
-        if not self.reconstructs:
-            raise self.error("reconstructs no features: it was trained on a label.")
         made = self._call(TRANSFORM, examples)
         rows = len(examples)
         parts = [np.asarray(made[name], np.float64) for name in self.reconstructs]

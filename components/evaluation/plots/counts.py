@@ -75,17 +75,22 @@ def of(
 
     Args:
       task: One of `metrics.TASKS`.
-      label: float64 [rows]; multi_label: [rows, classes].
-      answer: float64 [rows, k], probabilities; of regression, predictions.
+      label: float64 [rows]; multi_label: [rows, classes]; of reconstruction, the
+        features [rows, values].
+      answer: float64 [rows, k], probabilities; of regression and reconstruction,
+        predictions.
       weight: float64 [rows], not negative; None for 1.
       names: Names of all classes of multi_label; of multi_class those that are known.
       earlier: Counts that these will be merged with.
 
     Returns:
-      The counts; of regression, whose answers have no bounds, those of its errors.
+      The counts; of regression and reconstruction, whose answers have no bounds, those
+      of the errors.
     """
     if task == "regression":
         return errors.of(label, answer[:, 0], weight, earlier)  # type: ignore[arg-type]
+    if task == "reconstruction":
+        return errors.of_rows(label, answer, weight, earlier)  # type: ignore[arg-type]
     weight = np.ones(len(label)) if weight is None else weight
     finite = np.isfinite(answer).all(axis=1)
     label, answer, weight = label[finite], answer[finite], weight[finite]

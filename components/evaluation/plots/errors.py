@@ -1,6 +1,7 @@
 """Mergeable counts of a regression's predictions and errors; numpy only.
 
-An error is prediction minus label. The counts take memory for cells, not for rows.
+An error is prediction minus label; of a row that is reconstructed, the mean of the
+squared errors of its values. The counts take memory for cells, not for rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 SQUARES = 20
 """Most squares on each axis, from the first to the last percentile of the rows."""
 _CELLS, _PAIRS = 2048, 2048  # most cells on a line, and of two axes
+_LEAST = 2.0**-100  # error of a row, for its logarithm
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,42 @@ def of(
             for name, each in places.items()
         }
     )
+
+
+def of_rows(
+    features: np.ndarray,
+    answer: np.ndarray,
+    weight: np.ndarray | None,
+    earlier: Errors | None = None,
+) -> Errors:
+    """Counts a batch of reconstructed rows by the binary logarithm of their errors.
+
+    An anomaly may be a million times as far out as a usual row.
+
+    Args:
+      features: float64 [rows, values].
+      answer: float64 [rows, values].
+      weight: float64 [rows], not negative; None for 1.
+      earlier: Counts that these will be merged with.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = ((answer - features) ** 2).mean(axis=1)
+        logarithm = np.log2(np.maximum(error, _LEAST))
+    return of(np.zeros(len(error)), logarithm, weight, earlier)
+
+
+def points_of_rows(errors: Errors) -> dict[str, Any]:
+    """The points of one model that reconstructs rows.
+
+    Returns:
+      `quantiles` of the error of a row, as [share, error, rows in its cell], exact to
+      the share `resolution` of themselves.
+    """
+    found = _quantiles(errors.error)
+    return {
+        "quantiles": [[share, 2.0**error, rows] for share, error, rows in found],
+        "resolution": 2.0**errors.error.width - 1,
+    }
 
 
 def points(errors: Errors) -> dict[str, Any]:

@@ -113,5 +113,6 @@ def document(scored: Scored, task: str | Mapping[str, str]) -> dict[str, Any]:
     """
     if not isinstance(task, str):
         return {"heads": {x: document(scored.heads[x], own) for x, own in task.items()}}
-    models = {name: of(counts) for name, counts in scored.plots.items()}
+    points_of: Any = errors.points_of_rows if task == "reconstruction" else of
+    models = {name: points_of(counts) for name, counts in scored.plots.items()}
     return {"task": task, "models": models}

@@ -1,4 +1,4 @@
-"""A regression's answers: predictions beside labels, and errors."""
+"""Answers that are numbers: predictions beside labels, and errors."""
 
 from __future__ import annotations
 
@@ -32,15 +32,27 @@ def blocks(models: Mapping[str, Any]) -> list[Block]:
         return []
     shown = [(name, models[key]) for key, name in NAMES.items() if key in models]
     drawn = [_squares(*each) for each in shown if each[1]["squares"]["squares"]]
-    return [_quantiles(shown), _labels(shown), _errors(shown), *drawn]
+    title = "Quantiles of the error (prediction minus label)"
+    return [_quantiles(shown, title), _labels(shown), _errors(shown), *drawn]
 
 
-def _quantiles(shown: list[tuple[str, Any]]) -> Table:
+def of_rows(models: Mapping[str, Any]) -> list[Block]:
+    """The errors of reconstructed rows, of which a threshold for anomalies is chosen.
+
+    Args:
+      models: Points of each model, of `answers.json`.
+    """
+    shown = [(name, models[key]) for key, name in NAMES.items() if key in models]
+    if not models["candidate"]["quantiles"]:
+        return []
+    return [_quantiles(shown, "Quantiles of `reconstruction_error` of a row")]
+
+
+def _quantiles(shown: list[tuple[str, Any]], title: str) -> Table:
     shares = [share for share, *_ in shown[0][1]["quantiles"]]
     columns = [Column("of", "of")]
     columns += [Column(f"q{x:g}", f"{100 * x:g} %", True) for x in shares]
     rows = [[name, *map(_quantile, own["quantiles"])] for name, own in shown]
-    title = "Quantiles of the error (prediction minus label)"
     return Table(title, columns, rows)
 
 

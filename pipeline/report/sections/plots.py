@@ -45,6 +45,8 @@ def _blocks(plots: Mapping[str, Any]) -> list[Block]:
     models = plots["models"]
     if plots["task"] == "regression":
         return errors.blocks(models)
+    if plots["task"] == "reconstruction":
+        return errors.of_rows(models)
     charts_of = [*_curves(models), _calibration(models, plots["task"])]
     return [*_confusions(models), *charts_of]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as stock
 
 from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.plots import errors
 from strategos.components.evaluation.sums import Sums
 
 METRICS = ("mse", "mae", "rmse")
@@ -104,3 +105,21 @@ def test_an_answer_that_is_not_finite_leaves_its_feature_undefined():
     pieces = summed(features, answer, place, None, 2)
     undefined = {piece.name for piece in pieces if np.isnan(piece.metrics["mse"])}
     assert undefined == {"overall", "feature=shop", f"place={place[7]}"}
+
+
+def test_quantiles_of_the_errors_of_rows_are_those_of_numpy():
+    draw = np.random.default_rng(3)
+    features = draw.normal(size=(4000, 3))
+    answer = features + draw.lognormal(sigma=2, size=(4000, 1))  # far outliers
+    weight = draw.integers(0, 3, 4000).astype(float)
+    total = None
+    for some in np.array_split(np.arange(4000), 4):
+        part = features[some], answer[some], weight[some]
+        found = errors.of_rows(*part, total)
+        total = total.merge(found) if total else found
+    points = errors.points_of_rows(total)
+    assert points["resolution"] < 0.05
+    error = ((answer - features) ** 2).mean(axis=1).repeat(weight.astype(int))
+    for share, value, _ in points["quantiles"]:
+        wanted = np.quantile(error, share, method="inverted_cdf")
+        assert value == pytest.approx(wanted, rel=points["resolution"])

@@ -129,6 +129,12 @@ def test_an_autoencoder_is_trained_judged_pushed_and_predicts_errors(payments):
             some = rows["shop"] == piece["value"].encode()
         parts = features[some][:, columns], found[some][:, columns], weight[some]
         assert piece["metrics"] == pytest.approx(wanted(*parts), rel=1e-5)
+    drawn = json.loads((evaluation.parent / "answers.json").read_text())["models"]
+    quantiles = {share: value for share, value, _ in drawn["candidate"]["quantiles"]}
+    row = ((features - found) ** 2).mean(axis=1).repeat(weight)
+    for share, value in quantiles.items():
+        known = np.quantile(row, share, method="inverted_cdf")
+        assert value == pytest.approx(known, rel=0.1)
     squares = ((features - found) ** 2).mean(axis=1, keepdims=True)
     np.testing.assert_allclose(answers["reconstruction_error"], squares, rtol=1e-5)
     (described,) = folder.glob("serving/*/assets.extra/serving.json")
@@ -147,6 +153,10 @@ def test_an_autoencoder_is_trained_judged_pushed_and_predicts_errors(payments):
         "shop[2]",
     ]
     assert odd["reconstruction_error"] > 5 * usual["reconstruction_error"]
+    shown = payments.strategos("predict", str(payments.yaml), str(path), "--explain")
+    because = shown.stdout.partition("     2  predictions amount ")[2].splitlines()
+    assert "base of reconstruction_error" in because[1]
+    assert because[2].split()[:3] == ["hour", "=", "-9.0"]
     path.unlink()
 
 

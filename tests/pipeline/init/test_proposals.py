@@ -173,6 +173,16 @@ def test_a_label_that_cannot_be_predicted_is_rejected(tmp_path, values, message)
         label.find(columns, "y")
 
 
+def test_without_a_label_the_page_on_such_models_is_named(tmp_path, capsys):
+    columns_of(tmp_path, {"bought": repeated(0, 1), "x": NUMBERS})
+    assert cli.main(["init", str(tmp_path / "table.csv")]) == 2
+    page = "docs/configuration/reconstruction.md"
+    assert f"A workload without a label is written by hand: {page}" in (
+        capsys.readouterr().err
+    )
+    assert (Path(__file__).parents[3] / page).is_file()
+
+
 def test_a_label_that_is_misspelled_is_named_with_the_nearest(tmp_path, capsys):
     columns_of(tmp_path, {"bought": repeated(0, 1), "x": NUMBERS})
     code = cli.main(["init", str(tmp_path / "table.csv"), "--label", "bougth"])

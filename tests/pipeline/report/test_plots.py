@@ -127,6 +127,18 @@ def test_a_regression_stands_beside_the_one_in_production(section):
     assert len(ids) == len(set(ids)) == 4
 
 
+def test_reconstructed_rows_have_quantiles_of_their_errors(section):
+    features = np.zeros((400, 2))
+    answer = np.repeat(2.0 ** (np.arange(400) // 100), 2).reshape(400, 2)
+    ours, theirs = (
+        counts.of("reconstruction", features, x) for x in (answer, features)
+    )
+    shown = tables(section("reconstruction", candidate=ours, baseline=theirs))
+    first, second = shown["Quantiles of `reconstruction_error` of a row"]
+    assert [*first.values()] == ["model", 1, 1, 1, 4, 16, 64, 64]
+    assert second["of"] == "in production" and max([*second.values()][1:]) < 1e-29
+
+
 def test_a_redacted_regression_shows_no_label_of_a_single_row(section):
     def shown(label, predicted):
         found = section(
