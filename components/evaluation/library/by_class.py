@@ -18,7 +18,7 @@ class ByClass(Metric):
       name: As `names.spelled` returns it.
     """
 
-    tasks = TASKS
+    tasks = tuple(task for task in TASKS if task != "reconstruction")  # no one label
     shows_learning = False
     undefined_by_answers = "TFMA gives no number for these rows"
 

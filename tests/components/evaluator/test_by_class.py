@@ -20,10 +20,9 @@ from sklearn import metrics as stock_metrics
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluation.classes.entries import SliceMembership
-from strategos.components.evaluation.library import classes, names, rehearsal
+from strategos.components.evaluation.library import by_class, classes, names, rehearsal
 from strategos.components.evaluation.metrics import (
     METRICS,
-    TASKS,
     Batch,
     measured,
     plain,
@@ -360,7 +359,7 @@ def test_the_page_names_the_tasks_that_each_class_is_computed_for():
     }
     for name in classes.known():
         computed = []
-        for task in TASKS:
+        for task in by_class.ByClass.tasks:
             with contextlib.suppress(UserError):
                 called = names.spelled(name, _NEEDED.get(name, {}))
                 rehearsal.check(called, task, weighted=True)

@@ -20,6 +20,7 @@ from tfx.types import standard_artifacts
 from strategos.components.evaluation import kept, metrics
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.scored import Range, Scored
+from strategos.components.evaluation.slices import slicing
 from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator import SUMS_VARIABLE, judging_executor
 from strategos.components.evaluator.judging import Evaluation
@@ -50,7 +51,7 @@ def scored_rows(rows, task, names, features):
         for name, x in (("candidate", candidate), ("baseline", baseline))
     }
     sums, classes = Sums(names, task), ()
-    if task == "multi_label":
+    if slicing.part_of(task):
         classes, label = ("rain", "wind"), np.stack([label, 1 - label], 1)
         for name, columns in scores.items():
             x = columns["prediction"]
