@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from strategos.components.data_files.small_files import SmallFiles
@@ -100,8 +100,11 @@ def _groups(
     yield members
 
 
-def _together(pieces: Iterable[tuple[Piece, int]]) -> Iterator[Piece]:
+def _together(pieces: Sequence[tuple[Piece, int]]) -> Iterator[Piece]:
     """Makes one piece of consecutive small files that their format reads as one."""
+    if len(pieces) == 1:  # as most are of a million shards
+        yield pieces[0][0]
+        return
 
     def shared(sized: tuple[Piece, int]) -> tuple[Hashable, int]:
         piece, size = sized

@@ -112,11 +112,11 @@ class ShardRunner:
         parts = self._parts([source for _, source in files], sizes, most)
         _warn_of_large_parts(files, sizes, parts)
         base = patterns.fixed_folder(pattern)
-        pieces: list[tuple[Piece, int]] = []
-        for (span, source), size, of_file in zip(files, sizes, parts, strict=True):
-            per_piece = size // len(of_file)
-            for part in of_file:
-                pieces.append((Piece(source, part, span.number, base), per_piece))
+        pieces = (
+            (Piece(source, part, span.number, base), size // len(of_file))
+            for (span, source), size, of_file in zip(files, sizes, parts, strict=True)
+            for part in of_file
+        )
         return grouped(pieces, most)
 
     def inspect(
