@@ -126,7 +126,8 @@ class Config(Section):
         "the classes of a row for a model with one output of that width; or, for a "
         "model with several outputs, the column that each of them learns: `{late: "
         "late, minutes: delay}`. Without a label, for example for an autoencoder: "
-        "`{reconstruct: all}`, or a list of the features to reconstruct.",
+        "`{reconstruct: all}`, or a list of the features to reconstruct; see "
+        "[reconstruction.md](configuration/reconstruction.md).",
     )
     weight: Text | None = Field(
         None,
