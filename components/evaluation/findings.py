@@ -10,7 +10,7 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluation.summary import apart
 from strategos.components.targets.label import Label
-from strategos.components.wording import listed
+from strategos.components.wording import counted, listed
 
 _ENOUGH = 100  # rows from which one answer for all of them is no chance
 
@@ -48,6 +48,10 @@ def of(
     answers = scored.ranges.get(candidate)
     if answers and not answers.is_finite:
         warnings.append("the model predicts NaN or infinite numbers for some rows")
+    if without := scored.queries.without_query:
+        rows, verb = counted(without, "row"), "is" if without == 1 else "are"
+        query = evaluator["query"]
+        warnings.append(f"{rows} without a value of `{query}` {verb} not ranked")
     if poor := _not_better(slices, evaluator["task"], name):
         warnings.append(poor)
     return {"objections": objections, "warnings": warnings}

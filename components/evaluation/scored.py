@@ -114,12 +114,14 @@ class Queries:
       number: Number of queries with a row that counts, once these are added up.
       ranked: Number of queries with two such rows or more.
       relevant: Number of queries with a label above 0.
+      without_query: Number of rows without a query.
     """
 
     files: tuple[str, ...] = ()
     number: int = 0
     ranked: int = 0
     relevant: int = 0
+    without_query: int = 0
 
     def merge(self, later: Queries) -> Queries:
         """The queries of these and of other rows; each query in one of both."""
@@ -128,6 +130,7 @@ class Queries:
             self.number + later.number,
             self.ranked + later.ranked,
             self.relevant + later.relevant,
+            self.without_query + later.without_query,
         )
 
 

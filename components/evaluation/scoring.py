@@ -117,7 +117,8 @@ class Scorer:
         for head, each in scored.by_head.items():
             each.sums.compact()
             writers[head].flush()
-            each.queries = Queries(tuple(writers[head].files))
+            files, without = writers[head].files, writers[head].without_query
+            each.queries = Queries(tuple(files), without_query=without)
         return scored
 
     def _add(
@@ -168,7 +169,7 @@ class Scorer:
         slices = rows.slices()
         scored.sums.add(label, scores, slices, weight, names, times)
         if question.query:
-            writer.add(rows.query(), label, scores, slices, weight)
+            writer.add(*rows.query(), label, scores, slices, weight)
 
 
 def _batches(

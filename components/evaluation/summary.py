@@ -318,6 +318,10 @@ def _check(
         outcome = _skipped(note, FEW_EXAMPLES)
     elif bound == "better_than" and trivial and trivial.is_perfect:
         outcome = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
+    elif bound == "better_than" and METRICS[metric].by_query and _is_best(limit):
+        outcome = _skipped(
+            "each order is the best one: nothing can be better", ONE_LABEL
+        )
     elif skips_undefined and piece.weighted == 0:
         outcome = _skipped("undefined: all weights are 0", UNDEFINED)
     elif skips_undefined and _undefined_by_labels(metric, piece):
@@ -330,6 +334,10 @@ def _check(
     else:
         outcome = _valued(metric, bound, limit, piece)
     return BoundCheck(**about, **outcome)
+
+
+def _is_best(value: float | None) -> bool:
+    return value is not None and math.isclose(value, 1.0, rel_tol=1e-9)
 
 
 def _skipped(note: str, kind: str) -> dict[str, Any]:

@@ -36,10 +36,12 @@ class Writer:
 
     Attributes:
       files: The files, without their endings; all of them after `flush`.
+      without_query: Number of rows without a query, which are not ranked.
     """
 
     def __init__(self, folder: str):
         self.files: list[str] = []
+        self.without_query = 0
         self._folder = folder
         self._rows: list[dict[str, np.ndarray]] = []
         self._members = [_NO_MEMBERS]
@@ -48,15 +50,17 @@ class Writer:
     def add(
         self,
         query: np.ndarray,
+        known: np.ndarray,
         label: np.ndarray,
         scores: Mapping[str, Columns],
         slices: Mapping[str, SliceMembership],
         weight: np.ndarray | None,
     ) -> None:
-        """Adds rows, but for those of weight 0.
+        """Adds rows, but for those without a query or of weight 0.
 
         Args:
-          query: uint64 [rows]; equal for rows of one query.
+          query: uint64 [rows], random bits; equal for rows of one query.
+          known: bool [rows], whether a row has a query.
           label: float64 [rows].
           scores: Columns of scores by model.
           slices: The rows of each slice, by name of what is sliced by.
@@ -65,7 +69,8 @@ class Writer:
         Raises:
           OSError: A file cannot be written.
         """
-        kept = np.ones(len(label), bool) if weight is None else weight > 0
+        kept = known if weight is None else known & (weight > 0)
+        self.without_query += int((~known).sum())
         columns = {_QUERY: query, _LABEL: label}
         if weight is not None:
             columns[_WEIGHT] = weight

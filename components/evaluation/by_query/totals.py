@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +38,8 @@ def add(
     Raises:
       OSError: A file cannot be read.
     """
-    files, scored.queries = scored.queries.files, Queries()
+    files = scored.queries.files
+    scored.queries = dataclasses.replace(scored.queries, files=())
     usable = [name for name in models if name not in scored.unusable]
     parts = -(-scored.sums.examples // ROWS_AT_ONCE)
     with _local(folder) as here:

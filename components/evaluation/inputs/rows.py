@@ -31,7 +31,7 @@ from strategos.components.targets.label import Label
 _ONE_VALUE = {
     "label": "Leave rows without a label out: `data.unlabelled: drop`.",
     "weight": "Fill it before the data are read; a row that does not count weighs 0.",
-    "evaluator.query": "Leave rows without a query out before the data are read.",
+    "evaluator.query": "Name a column with one value, the query of the row.",
 }
 _KEY = (0x5BD1E995, 0xC2B2AE35)  # any two numbers; equal in all processes
 _COMPARED = 1_000  # rows of a shard on which raw and transformed label are compared
@@ -280,15 +280,23 @@ class Rows:
                 "one in `weight`.",
             )
 
-    def query(self) -> np.ndarray:
-        """64 random bits that stand for the query of each row, uint64 [rows]."""
+    def query(self) -> tuple[np.ndarray, np.ndarray]:
+        """The query of each row.
+
+        Returns:
+          uint64 [rows], random bits that stand for the query, and bool [rows], whether
+          the row has one.
+        """
         name = self._question.query
         values = self._parsed[name]
-        self._check_one_value("evaluator.query", name, values)
+        self._check_one_value("evaluator.query", name, values, least=0)
         bits = values.values
         if bits.dtype == tf.string:
             bits = tf.strings.to_hash_bucket_strong(bits, tf.int64.max, _KEY)
-        return resampling.mixed(bits.numpy().astype(np.uint64))
+        rows = values.indices[:, 0].numpy()
+        query = np.zeros(len(self._batch), np.uint64)
+        query[rows] = resampling.mixed(bits.numpy().astype(np.uint64))
+        return query, np.isin(np.arange(len(query)), rows)
 
     def slices(self) -> dict[str, SliceMembership]:
         """The rows of each slice, by name of what is sliced by."""
@@ -311,17 +319,19 @@ class Rows:
             return made
         return values.values.numpy().astype(np.float64)
 
-    def _check_one_value(self, key: str, name: str, values: tf.SparseTensor) -> None:
+    def _check_one_value(
+        self, key: str, name: str, values: tf.SparseTensor, least: int = 1
+    ) -> None:
         rows = int(values.dense_shape[0])
         count = np.bincount(values.indices[:, 0].numpy(), minlength=rows)
-        wrong = np.flatnonzero(count != 1)
+        wrong = np.flatnonzero((count < least) | (count > 1))
         if len(wrong):
             file, row = _place(self._files, self._first + int(wrong[0]))
             raise UserError(
                 key=key,
                 received=f"{count[wrong[0]]} values of `{name}` in example {row:,} of "
                 f"{file}",
-                expected="exactly one in each example",
+                expected=f"{'exactly' if least else 'at most'} one in each example",
                 remedy=_ONE_VALUE[key],
             )
 

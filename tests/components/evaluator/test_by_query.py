@@ -26,6 +26,7 @@ from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.metrics import METRICS
 from strategos.components.evaluation.scored import Queries, Scored
+from strategos.components.evaluation.summary import ONE_LABEL, judge
 from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator import SUMS_VARIABLE, judging_executor
 from strategos.components.shards import beam_runners
@@ -145,7 +146,7 @@ def added_up(rows, folder, cuts, weighted):
         sums.add(label, scores, {"f": member}, counted, times=times)
         writer = Writer(str(folder))
         bits = resampling.mixed(np.array(query, np.uint64))
-        writer.add(bits, label, scores, {"f": member}, counted)
+        writer.add(bits, bits >= 0, label, scores, {"f": member}, counted)
         writer.flush()
         writers.append(writer)
         found = Scored(sums, queries=Queries(tuple(writer.files)))
@@ -430,7 +431,6 @@ def test_heads_are_ranked_by_their_own_labels(
     [
         ({"delay": -1.0}, "word", "label: received -1 as `delay` in the eval split\n"),
         ({"delay": 32.0}, "word", "32 as .*\n.* relevance from 0 to 31"),
-        ({"word": []}, "word", "query: received 0 values of `word` in example 7 of"),
         ({"word": ["a", "b"]}, "word", "query: received 2 values of `word` in ex"),
         ({}, "number", "query: `number` is a number with decimals in the schema"),
         ({}, "nothing", "query: received `nothing`; the schema has no"),
@@ -461,6 +461,35 @@ def test_a_column_that_names_each_row_is_no_query(
             metrics=["ndcg"],
             query="whole",
         )
+
+
+def test_rows_without_a_query_are_not_ranked(
+    workload, tmp_path, evaluate, eval_split, rows
+):
+    some = [
+        {**row, "word": [] if i % 9 == 0 else row["word"]} for i, row in enumerate(rows)
+    ]
+    section = {"metrics": ["ndcg"], "query": "word"}
+    parts = workload, tmp_path / "a", "regression"
+    found, *_ = evaluate(*parts, examples=eval_split(some), **section)
+    assert found["warnings"] == ["89 rows without a value of `word` are not ranked"]
+    left = [row for row in some if row["word"]]
+    parts = workload, tmp_path / "b", "regression"
+    wanted, *_ = evaluate(*parts, examples=eval_split(left, name="b"), **section)
+    assert found["overall"] == wanted["overall"] and not wanted["warnings"]
+
+
+def test_nothing_is_better_where_each_order_is_the_best(tmp_path):
+    rows = [(i // 2, 1 + i // 2, 0.25, 0.75, 1.0, {"a"}) for i in range(6)]
+    rows += [(9, 0, 0.75, 0.25, 1.0, {"b"}), (9, 2, 0.25, 0.75, 1.0, {"b"})]
+    pieces = added_up(rows, tmp_path, [], weighted=False).sums.metrics("m")
+    inner = {"better_than": "trivial"}
+    first, *checks = judge({"ndcg": {**inner, "slices": {"f": inner}}}, pieces)
+    assert not first.ok
+    assert {x.slice: (x.ok, x.skipped) for x in checks} == {
+        "f=a": (True, ONE_LABEL),
+        "f=b": (False, None),
+    }
 
 
 def test_an_answer_that_is_not_finite_leaves_the_metrics_undefined(tmp_path):
