@@ -13,6 +13,7 @@ from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.slices.slicing import CLASS, part_of, slicings
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
+from strategos.pipeline.checks import ranking
 from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
 
@@ -73,7 +74,7 @@ def column_problems(
             yield from _several_labels(config, source)
             yield from _two_parts(config, source)
             yield from _texts_in_bins(config, source)
-            yield from _inexact_query(config, source)
+            yield from ranking.problems(config, source)
         if not rows:
             yield config.problem(
                 "data.examples",
@@ -198,26 +199,6 @@ def _texts_in_bins(config: Config, source: sources.Source) -> Iterator[UserError
                 "ranges of numbers",
                 remedy="Remove its `bins`, to slice by each of its values.",
             )
-
-
-def _inexact_query(config: Config, source: sources.Source) -> Iterator[UserError]:
-    """Yields a problem if the file declares the queries as numbers with decimals."""
-    query = required(config.evaluator).query
-    declared = source.types.get(query) if query else None
-    if declared is not None and _is_inexact(declared):
-        yield config.problem(
-            "evaluator.query",
-            f"`{query}` has type {declared} in {shown(source.path)}, which may be "
-            "rounded",
-            expected="whole numbers or texts",
-            remedy="Write them so before the data are read.",
-        )
-
-
-def _is_inexact(declared: pa.DataType) -> bool:
-    import pyarrow.types
-
-    return pyarrow.types.is_floating(declared)
 
 
 def _is_text(declared: pa.DataType) -> bool:

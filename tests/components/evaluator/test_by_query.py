@@ -479,6 +479,21 @@ def test_rows_without_a_query_are_not_ranked(
     assert found["overall"] == wanted["overall"] and not wanted["warnings"]
 
 
+def test_a_model_that_fails_on_some_rows_is_left_out(tmp_path):
+    writer, query = Writer(str(tmp_path)), np.arange(4, dtype=np.uint64) // 2
+    label, sums = np.array([0.0, 1.0, 1.0, 0.0]), Sums(NAMES, "regression")
+    answers = {name: {"prediction": np.arange(4.0)} for name in ("m", "b")}
+    for scores in (answers, {"m": answers["m"]}):
+        sums.add(label, scores, {})
+        writer.add(query, query >= 0, label, scores, {}, None)
+    writer.flush()
+    scored = Scored(sums, unusable={"b": "it fails"}, queries=Queries((*writer.files,)))
+    totals.add(scored, NAMES, ["m", "b"], str(tmp_path))
+    (overall,) = scored.sums.metrics("m")
+    # Rows that come twice are tied: of the second query, the last of four is the best.
+    assert overall.metrics["mrr@2"] == pytest.approx((1 + 0) / 2)
+
+
 def test_nothing_is_better_where_each_order_is_the_best(tmp_path):
     rows = [(i // 2, 1 + i // 2, 0.25, 0.75, 1.0, {"a"}) for i in range(6)]
     rows += [(9, 0, 0.75, 0.25, 1.0, {"b"}), (9, 2, 0.25, 0.75, 1.0, {"b"})]

@@ -164,20 +164,6 @@ def test_crosses_and_bins_of_unfit_columns_are_rejected(workload):
     assert "has no column `tial`" in str(problem) and "`tail`" in str(problem)
 
 
-def test_queries_are_a_column_of_whole_numbers_or_texts(workload):
-    pa = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    columns = {"late": [1, 0], "tail": ["N1", "N2"], "carrier": [1.0, 2.0]}
-    parquet.write_table(pa.table(columns), workload.parent / "a.parquet")
-    sets = ["data.examples=a*.parquet", "evaluator={metrics: [mrr], bounds: null}"]
-    problem = only(workload, *sets, "evaluator.query=carrier", "evaluator.slices=null")
-    assert "`carrier` has type double in" in str(problem)
-    assert "whole numbers or texts" in str(problem)
-    problem = only(workload, *sets, "evaluator.query=tial", "evaluator.slices=null")
-    assert problem.key == "evaluator.query" and "Did you mean `tail`?" in str(problem)
-
-
 def test_data_that_are_made_are_checked_before_the_first_node(write, workload):
     made = "carrier,tail\\nUA,N1\\n"
     write(

@@ -1,0 +1,78 @@
+"""Checks of metrics by query on the first rows: what the queries and the labels are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from strategos.components.errors import UserError, required
+from strategos.components.evaluation.by_query.metrics import MOST_RELEVANT
+from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.metrics import METRICS
+from strategos.pipeline.config.problems import shown
+from strategos.pipeline.config.sections import Config
+
+if TYPE_CHECKING:
+    from strategos.components.data_files import sources
+
+
+def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
+    """Yields a problem for queries that may be rounded, and labels without a gain.
+
+    Args:
+      config: The effective settings, with `evaluator`.
+      source: The first file that has rows.
+    """
+    query = required(config.evaluator).query
+    if not query:
+        return
+    if _is_inexact(source, query):
+        yield config.problem(
+            "evaluator.query",
+            f"`{query}` has type {source.types[query]} in {shown(source.path)}, which "
+            "may be rounded",
+            expected="whole numbers or texts",
+            remedy="Write them so before the data are read.",
+        )
+    for name in dict.fromkeys(_labels(config)):
+        for value in _ends(source, name):
+            if not 0 <= value <= MOST_RELEVANT:
+                yield config.problem(
+                    "label",
+                    received=f"{value:g} as `{name}` in {shown(source.path)}",
+                    expected=f"relevance from 0 to {MOST_RELEVANT} for metrics by "
+                    "query, whose gain is 2^label - 1",
+                    remedy="Make grades of it, such as 0 to 4, or use other metrics.",
+                )
+
+
+def _labels(config: Config) -> Iterator[str]:
+    """Yields the labels that metrics by query read."""
+    section = required(config.evaluator).model_dump()
+    heads = config.target.heads or {"": config.target}
+    for head, own in (naming.sections(section) or {"": section}).items():
+        if any(METRICS[name].by_query for name in own["metrics"]):
+            yield from heads[head].columns
+
+
+def _is_inexact(source: sources.Source, name: str) -> bool:
+    import pyarrow.types
+
+    declared = source.types.get(name)
+    return declared is not None and pyarrow.types.is_floating(declared)
+
+
+def _ends(source: sources.Source, name: str) -> list[float]:
+    """The lowest and the highest of the first values; [] unless they are numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if name not in source.names:
+        return []
+    values = next(source.fresh().batches()).column(name)
+    try:
+        ends = pc.min_max(values.cast(pa.float64())).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # texts, or missing values
+        return []
+    return sorted({x for x in ends.values() if x is not None and not math.isnan(x)})

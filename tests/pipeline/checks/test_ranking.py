@@ -1,0 +1,43 @@
+"""Metrics by query, checked on the first rows before a run."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from strategos.pipeline.checks.files import check
+from strategos.pipeline.config.loading import load
+
+SETS = [
+    "data.examples=a*.parquet",
+    "evaluator={metrics: [mrr], task: regression, bounds: null, slices: null}",
+]
+COLUMNS = {"late": [1, 0], "tail": ["N1", "N2"], "carrier": [1.0, 2.0]}
+
+
+def only(workload, columns, query):
+    """The only problem of a workload with these columns."""
+    parquet.write_table(pa.table(columns), workload.parent / "a.parquet")
+    sets = [*SETS, f"evaluator.query={query}"]
+    config = load(workload, sets=sets).config
+    (problem,) = check(config, config.data.listing())
+    return problem
+
+
+def test_queries_are_a_column_of_whole_numbers_or_texts(workload):
+    problem = only(workload, COLUMNS, "carrier")
+    assert "`carrier` has type double in" in str(problem)
+    assert "whole numbers or texts" in str(problem)
+    problem = only(workload, COLUMNS, "tial")
+    assert problem.key == "evaluator.query" and "Did you mean `tail`?" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("late", "received"),
+    [([0, -1], "-1"), ([2.5, 45.5], "45.5"), (["0", "99"], "99")],
+)
+def test_labels_are_relevance(workload, late, received):
+    problem = only(workload, {**COLUMNS, "late": late}, "tail")
+    assert problem.key == "label" and f"received {received} as `late`" in str(problem)
+    assert "relevance from 0 to 31" in str(problem)
