@@ -14,6 +14,8 @@ from strategos.pipeline.config.problems import shown
 from strategos.pipeline.config.sections import Config
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from strategos.components.data_files import sources
 
 
@@ -27,16 +29,16 @@ def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
     query = required(config.evaluator).query
     if not query:
         return
-    if _is_inexact(source, query):
+    if _is_inexact(source, query, bool(config.schema_.file)):
         yield config.problem(
             "evaluator.query",
-            f"`{query}` has type {source.types[query]} in {shown(source.path)}, which "
-            "may be rounded",
+            f"`{query}` has numbers with decimals in {shown(source.path)}, which may "
+            "be rounded",
             expected="whole numbers or texts",
-            remedy="Write them so before the data are read.",
+            remedy="Write them so before the data are read, or name another column.",
         )
     for name in dict.fromkeys(_labels(config)):
-        for value in _ends(source, name):
+        for value in _ends(_first(source, name)):
             if not 0 <= value <= MOST_RELEVANT:
                 yield config.problem(
                     "label",
@@ -56,21 +58,47 @@ def _labels(config: Config) -> Iterator[str]:
             yield from heads[head].columns
 
 
-def _is_inexact(source: sources.Source, name: str) -> bool:
-    import pyarrow.types
+def _is_inexact(source: sources.Source, name: str, typed: bool) -> bool:
+    """Whether a column has numbers with decimals, by its type or the first values.
 
-    declared = source.types.get(name)
-    return declared is not None and pyarrow.types.is_floating(declared)
+    Args:
+      source: The file.
+      name: The column.
+      typed: Whether a curated schema has its type, where the file has texts.
+    """
+    from pyarrow import types
+
+    values = _first(source, name)
+    if values is None or types.is_floating(values.type):
+        return values is not None
+    is_text = not types.is_integer(values.type)
+    return is_text and not typed and bool(_ends(values)) and not _is_whole(values)
 
 
-def _ends(source: sources.Source, name: str) -> list[float]:
-    """The lowest and the highest of the first values; [] unless they are numbers."""
+def _first(source: sources.Source, name: str) -> pa.Array | None:
+    """The first values of a column; None if the file lacks it."""
+    if name not in source.names:
+        return None
+    return next(source.fresh().batches()).column(name)
+
+
+def _is_whole(values: pa.Array) -> bool:
+    import pyarrow as pa
+
+    try:
+        values.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _ends(values: pa.Array | None) -> list[float]:
+    """The lowest and the highest number; [] unless all values are numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if name not in source.names:
+    if values is None:
         return []
-    values = next(source.fresh().batches()).column(name)
     try:
         ends = pc.min_max(values.cast(pa.float64())).as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # texts, or missing values

@@ -286,14 +286,15 @@ def _unknown_metric(
         return reject_at(loc, **problem)
     base, at, _ = name.partition("@")
     if at and base in METRICS and name not in METRICS:
-        return reject_at(
-            loc,
-            f"`{name}` is no metric, and `{base}` is",
-            expected="a threshold between 0 and 1 behind `@`, such as `recall@0.3`, "
-            "of a metric with a threshold, `accuracy@top3` and other numbers of "
-            "classes, of accuracy, precision and recall, or `ndcg@10` and other "
-            "numbers of places, of ndcg and mrr",
+        allowed = (
+            "a threshold between 0 and 1 behind `@`, such as `recall@0.3`, "
+            "of a metric with a threshold, or `accuracy@top3` and other numbers of "
+            "classes, of accuracy, precision and recall"
         )
+        if _usable(base) and METRICS[base].by_query:
+            allowed = f"a number of places behind `@`, such as `{base}@10`"
+        cause = f"`{name}` is no metric, and `{base}` is"
+        return reject_at(loc, cause, expected=allowed)
     if name in METRICS:
         tasks = " or ".join(sorted(METRICS[name].tasks))
         message = f"`{name}` is not defined for the task {task}"

@@ -25,12 +25,20 @@ def only(workload, columns, query):
     return problem
 
 
-def test_queries_are_a_column_of_whole_numbers_or_texts(workload):
-    problem = only(workload, COLUMNS, "carrier")
-    assert "`carrier` has type double in" in str(problem)
+@pytest.mark.parametrize("carrier", [[1.0, 2.0], ["1.5", "2"]])
+def test_queries_are_whole_numbers_or_texts(workload, carrier):
+    problem = only(workload, {**COLUMNS, "carrier": carrier}, "carrier")
+    assert problem.key == "evaluator.query"
+    assert "`carrier` has numbers with decimals in" in str(problem)
     assert "whole numbers or texts" in str(problem)
-    problem = only(workload, COLUMNS, "tial")
+
+
+@pytest.mark.parametrize("carrier", [["UA", "1.5"], ["1", "2"], [1, 2]])
+def test_no_column_of_queries_is_rejected_for_its_values(workload, carrier):
+    problem = only(workload, {**COLUMNS, "carrier": carrier}, "tial")
     assert problem.key == "evaluator.query" and "Did you mean `tail`?" in str(problem)
+    found = {**COLUMNS, "carrier": carrier, "late": [0, 32]}
+    assert only(workload, found, "carrier").key == "label"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_metrics_by_query_have_bounds_like_others(workload):
             "`data.split` divides them row by row",
         ),
         ([METRICS, SPLIT, "evaluator.query=late"], "query", "`late` is the label"),
-        ([METRICS.replace("mrr", "mrr@0"), SPLIT, QUERY], "metrics.3", "`ndcg@10` and"),
+        ([METRICS.replace("mrr", "mrr@0"), SPLIT, QUERY], "metrics.3", "as `mrr@10`"),
         (
             [METRICS, SPLIT, QUERY, "evaluator.bounds.mrr={at_least: 1.5}"],
             "bounds.mrr.at_least",
