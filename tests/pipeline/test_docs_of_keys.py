@@ -23,7 +23,10 @@ evaluator: {task: binary, metrics: [auc]}
 pusher: {to: serving}
 """
 # What is wrong only without another setting.
-_BESIDE = "has no effect (under|without)|is for `by: time`|sets neither|needs a folder"
+_BESIDE = (
+    "has no effect (under|without)|is for `by: time`|sets neither|needs a folder"
+    "|no metric ranks"
+)
 KEYS = {".".join(key.path): key for key in introspect.keys(Config)}
 
 
