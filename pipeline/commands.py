@@ -6,12 +6,13 @@ Each takes the parsed arguments and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,29 +84,53 @@ def report(config: Config, result: orchestration.Result) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """`strategos validate`: reports all problems at once, without TensorFlow."""
-    from strategos.pipeline.checks import nodes
     from strategos.pipeline.config import loading
-    from strategos.pipeline.root import names
 
     main = str(arguments.pipeline)
     validation = api.validate(
         main, overlays=arguments.overlay, sets=arguments.set, deep=arguments.deep
     )
-    if validation.problems or validation.loaded is None:
-        raise loading.ConfigError(validation.problems, main)
+    problems, loaded = validation.problems, validation.loaded
+    notes = list(_notes(loaded.config)) if loaded and not problems else []
+    if arguments.json:
+        listed = [_described(each) for each in problems]
+        print(json.dumps({"problems": listed, "notes": notes}, indent=2))
+        return ExitCode.BAD_INPUT if problems else ExitCode.DONE
+    if problems or loaded is None:
+        raise loading.ConfigError(problems, main)
     print(f"{main}: no problems found")
-    config = validation.loaded.config
+    for each in notes:
+        print(f"note: {each}")
+    return ExitCode.DONE
+
+
+def _notes(config: Config) -> Iterator[str]:
+    from strategos.pipeline.checks import nodes
+    from strategos.pipeline.root import names
+
     if not names.is_set(config):
-        print(
-            f"note: `name` is not set. Add `name: {config.name}`, so that history, "
-            "cache and the model in production never depend on the folder's name."
+        yield (
+            f"`name` is not set. Add `name: {config.name}`, so that history, cache and "
+            "the model in production never depend on the folder's name."
         )
     if unread := nodes.unread(config):
-        print(
-            f"note: the types of {', '.join(unread)} are checked when the pipeline is "
+        yield (
+            f"the types of {', '.join(unread)} are checked when the pipeline is "
             "compiled; `--deep` checks them now."
         )
-    return ExitCode.DONE
+
+
+def _described(problem: UserError) -> dict[str, Any]:
+    """A problem as JSON-able values, without passwords."""
+    place = problem.place
+    return {
+        "source": place and place.source,
+        "line": (place and place.line) or None,
+        "column": (place and place.column) or None,
+        "key": problem.key,
+        "problem": problem.headline,
+        "remedy": str(problem)[len(problem.headline) :].strip(),
+    }
 
 
 def config(arguments: argparse.Namespace) -> int:
@@ -175,7 +200,10 @@ def doctor(arguments: argparse.Namespace) -> int:
 
     main_file = MAIN_FILE if os.path.isfile(MAIN_FILE) else None
     checks = machine.diagnose(arguments.pipeline or main_file)
-    print(machine.render(checks))
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(each) for each in checks], indent=2))
+    else:
+        print(machine.render(checks))
     healthy = all(check.ok is not False for check in checks)
     return ExitCode.DONE if healthy else ExitCode.FAILED
 

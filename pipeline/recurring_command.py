@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
+import json
 import zoneinfo
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +39,9 @@ def schedule(arguments: argparse.Namespace) -> int:
     service = remote_command.connect(config, target)
     service.check()
     schedules = service.recurring(config.name)
+    if arguments.what == "list" and arguments.json:
+        print(json.dumps([dataclasses.asdict(each) for each in schedules], indent=2))
+        return ExitCode.DONE
     if not schedules:
         print(f"{target} has no schedule of {config.name}")
     if schedules and arguments.what == "delete":

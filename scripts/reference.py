@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic_core import PydanticUndefined
 
@@ -36,15 +35,7 @@ _SECTION_HEAD = """{docs} One section of [all keys](../keys.md).
 
 def json_schema() -> str:
     """The JSON Schema of the YAML, for editors."""
-    schema = Config.model_json_schema(by_alias=True)
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Strategos pipeline",
-        "description": Config.__doc__,
-    }
-    whole = {**head, **_without_titles(schema), **head}
-    _allow_metrics(whole["$defs"]["Evaluator"]["properties"])
-    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    return introspect.json_schema(Config, list(METRICS.own))
 
 
 def pages() -> dict[str, str]:
@@ -72,27 +63,6 @@ def main() -> None:
     SCHEMA_FILE.write_text(json_schema())
     for path, text in pages().items():
         (DOCS / path).write_text(text)
-
-
-def _without_titles(node: Any) -> Any:
-    """`node` without the titles that pydantic derives from the keys."""
-    if isinstance(node, list):
-        return [_without_titles(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        name: _without_titles(value)
-        for name, value in node.items()
-        if not (name == "title" and isinstance(value, str))
-    }
-
-
-def _allow_metrics(properties: dict[str, Any]) -> None:
-    """Names the metrics, so that editors offer them."""
-    named = [{"enum": list(METRICS.own)}, {"type": "string"}]
-    by_class = {"type": "object", "required": ["class"]}
-    properties["metrics"]["items"] = {"anyOf": [*named, by_class]}
-    properties["bounds"]["propertyNames"] = {"anyOf": named}
 
 
 def _sections() -> Iterator[tuple[str, str]]:

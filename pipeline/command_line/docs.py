@@ -19,6 +19,7 @@ import yaml
 from pydantic_core import PydanticUndefined
 
 from strategos.components.errors import BadInputError, ExitCode
+from strategos.components.evaluation.metrics import METRICS
 from strategos.components.wording import counted, cut, listed, nearest, quoted
 from strategos.pipeline.config import introspect
 from strategos.pipeline.config.introspect import Key
@@ -39,6 +40,9 @@ def docs(arguments: argparse.Namespace) -> int:
     Raises:
       BadInputError: The key is unknown.
     """
+    if arguments.schema:
+        print(introspect.json_schema(Config, METRICS.own), end="")
+        return ExitCode.DONE
     known = {".".join(key.path): key for key in introspect.keys(Config)}
     path: tuple[str, ...] = ()
     shown = []

@@ -83,6 +83,7 @@ def add(commands: Commands, parents: Parents) -> None:
         action="store_true",
         help="import the components of `nodes`, with TFX, to check types at once",
     )
+    validate.add_argument("--json", action="store_true", help="print JSON")
     anomalies = commands.add_parser(
         "anomalies",
         parents=parents,
@@ -234,9 +235,12 @@ def _add_schedule(commands: Commands, parents: Parents) -> None:
     export.add_argument("--to", choices=["cron", "cronjob", "systemd"], required=True)
     target = argparse.ArgumentParser(add_help=False)
     target.add_argument("--target", choices=["kubeflow", "vertex"], required=True)
-    for name, text in (
-        ("create", "let a service run the pipeline by schedule.cron"),
-        ("list", "show the service's schedules of the pipeline"),
-        ("delete", "delete the service's schedules of the pipeline"),
-    ):
-        what.add_parser(name, parents=[*parents, target], help=text)
+    made = {
+        name: what.add_parser(name, parents=[*parents, target], help=text)
+        for name, text in (
+            ("create", "let a service run the pipeline by schedule.cron"),
+            ("list", "show the service's schedules of the pipeline"),
+            ("delete", "delete the service's schedules of the pipeline"),
+        )
+    }
+    made["list"].add_argument("--json", action="store_true", help="print JSON")

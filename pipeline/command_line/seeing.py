@@ -157,6 +157,7 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="the pipeline whose root and ML Metadata to check "
         f"(default: ./{MAIN_FILE}, if any)",
     )
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     engine = commands.add_parser(
         "engine", parents=[shared], help="download what run.engine.runner=flink needs"
     )
@@ -173,6 +174,11 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="such as trainer.epochs; by default, the sections are listed",
     )
     docs.add_argument("--json", action="store_true", help="print JSON")
+    docs.add_argument(
+        "--schema",
+        action="store_true",
+        help="print the JSON Schema of the YAML, for editors",
+    )
     completion = commands.add_parser(
         "completion", parents=[shared], help="print the completion script of a shell"
     )

@@ -6,6 +6,7 @@ described in one place only: where `config` declares it.
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -196,3 +197,37 @@ def _strip(annotation: Any) -> tuple[Any, list[Any]]:
 
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def json_schema(model: type[BaseModel], metrics: Iterable[str]) -> str:
+    """The JSON Schema of the YAML, for editors.
+
+    Args:
+      model: `Config`.
+      metrics: Names of metrics, which editors then offer.
+    """
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Strategos pipeline",
+        "description": model.__doc__,
+    }
+    schema = {**head, **_without_titles(model.model_json_schema(by_alias=True)), **head}
+    named = [{"enum": list(metrics)}, {"type": "string"}]
+    by_class = {"type": "object", "required": ["class"]}
+    evaluator = schema["$defs"]["Evaluator"]["properties"]
+    evaluator["metrics"]["items"] = {"anyOf": [*named, by_class]}
+    evaluator["bounds"]["propertyNames"] = {"anyOf": named}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_titles(node: Any) -> Any:
+    """`node` without the titles that pydantic derives from the keys."""
+    if isinstance(node, list):
+        return [_without_titles(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        name: _without_titles(value)
+        for name, value in node.items()
+        if not (name == "title" and isinstance(value, str))
+    }

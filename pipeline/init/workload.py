@@ -14,8 +14,10 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from strategos.components.data_files.sources.reading import CsvFormat
 from strategos.components.data_files.values.kinds import Kind
+from strategos.components.evaluation.metrics import METRICS
 from strategos.components.files import commit
-from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.config import MAIN_FILE, introspect
+from strategos.pipeline.config.sections import Config
 from strategos.pipeline.init import modules
 from strategos.pipeline.init.columns import Column
 from strategos.pipeline.init.features import Feature
@@ -88,6 +90,7 @@ class Workload:
         label, features = self.label, self.features
         return {
             MAIN_FILE: self._settings(),
+            _EDITORS: introspect.json_schema(Config, METRICS.own),
             "preprocessing.py": modules.preprocessing(features, label, self.origin),
             "model.py": modules.model(features, label, self.origin),
             "schema.pbtxt": self._schema(),
@@ -114,7 +117,8 @@ class Workload:
             data += [f"    {_text(k)}: {_text(v)}" for k, v in fillings.items()]
         batch = next(size for size, most in _BATCHES if rows < most)
         epochs = max(3, min(100, _STEPS * batch // max(1, rows)))
-        return f"""# Predicts {_text(self.label.column.name)} ({self.label.reason}).
+        return f"""# yaml-language-server: $schema={_EDITORS}
+# Predicts {_text(self.label.column.name)} ({self.label.reason}).
 # Written by `{self.origin}`; yours to edit.
 name: {_text(self.name)}
 label: {_text(self.label.column.name)}
@@ -201,6 +205,9 @@ def _written_csv(form: CsvFormat) -> str:
     }
     return ", ".join(f"{key}: {json.dumps(value)}" for key, value in given.items())
 
+
+_EDITORS = ".pipeline.schema.json"
+"""What editors know the keys from; `strategos docs --schema` prints that of today."""
 
 _BATCHES = ((32, 5_000), (128, 50_000), (512, 500_000), (1024, 10**18))
 """Batch sizes, each with the number of rows below which it is used."""

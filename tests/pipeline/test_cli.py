@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
 import resource
 import shutil
@@ -338,3 +339,7 @@ def test_doctor_checks_the_metadata_of_the_pipeline_in_the_folder(
     database = f"{workload.parent}/runs/metadata.sqlite: created by the first run"
     assert database in capsys.readouterr().out
     assert not workload.with_name("runs").exists()
+    cli.main(["doctor", "--json"])
+    checks = json.loads(capsys.readouterr().out)
+    (found,) = [each["found"] for each in checks if each["name"] == "metadata"]
+    assert found == database

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from strategos.pipeline import cli
@@ -90,3 +92,17 @@ def test_modules_import_from_the_folder_of_the_yaml_that_is_a_package(
         "wrong.yaml", workload.read_text().replace(": model", ": models.model")
     )
     assert validated(capsys, path)[0] == 0
+
+
+def test_json_has_each_problem_with_its_place_and_the_notes(write, workload, capsys):
+    assert cli.main(["validate", str(workload), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"problems": [], "notes": []}
+    text = workload.read_text().replace("label: late", "label: lade")
+    path = write("wrong.yaml", text)
+    assert cli.main(["validate", str(path), "--json", "--set", "trainer.epochs=0"]) == 2
+    told = capsys.readouterr()
+    label, epochs = json.loads(told.out)["problems"]
+    line = 1 + text.splitlines().index("label: lade")
+    assert (label["source"], label["line"], label["key"]) == (str(path), line, "label")
+    assert (epochs["source"], epochs["line"]) == ("--set trainer.epochs=0", None)
+    assert "at least 1" in epochs["remedy"] and told.err == ""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from strategos.components.data_files.sources import undeclared
 from strategos.components.errors import BadInputError
@@ -273,6 +274,25 @@ def test_a_label_spelled_as_missing_is_none(tmp_path, monkeypatch):
     assert config.evaluator.task == "binary"
     assert config.data.csv.nulls == ("NA",)
     assert config.data.unlabelled == "drop"
+
+
+def test_the_yaml_names_the_schema_from_which_editors_know_its_keys(
+    tmp_path, monkeypatch, capsys
+):
+    jsonschema = pytest.importorskip("jsonschema")  # not in the newer stack
+    columns_of(tmp_path, {"bought": repeated(0, 1), "x": NUMBERS})
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "table.csv", "--label", "bought", "--no-fit"]) == 0
+    text = Path("table/pipeline.yaml").read_text()
+    name = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    schema = Path("table", name).read_text()
+    validator = jsonschema.Draft202012Validator(json.loads(schema))
+    assert list(validator.iter_errors(yaml.safe_load(text))) == []
+    wrong = yaml.safe_load(text.replace("epochs:", "epoch:"))
+    assert "'epoch' was unexpected" in str(next(validator.iter_errors(wrong)))
+    capsys.readouterr()
+    assert cli.main(["docs", "--schema"]) == 0
+    assert capsys.readouterr().out == schema
 
 
 def test_data_shows_types_gaps_ranges_and_doubts(tmp_path, capsys):

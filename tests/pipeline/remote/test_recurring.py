@@ -161,6 +161,8 @@ def test_a_schedule_is_created_replaced_listed_and_deleted(strategos, kfp):
     assert sorted(kfp.recurring) == ["c0", "c2"]
     kfp.recurring["c2"]["status"] = "DISABLED"
     assert strategos("list") == (0, "c2  0 0 4 * * *  paused\n")
+    (listed,) = json.loads(strategos("list", "--json")[1])
+    assert listed["recurring_id"] == "c2" and not listed["is_active"]
     assert strategos("delete")[0] == 0
     assert sorted(kfp.recurring) == ["c0"]
 
