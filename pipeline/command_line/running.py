@@ -96,6 +96,7 @@ def add(commands: Commands, parents: Parents) -> None:
         metavar="FILE",
         help="write all of them, as JSON lines (default file: anomalies.jsonl)",
     )
+    anomalies.add_argument("--json", action="store_true", help="print JSON")
     config = commands.add_parser(
         "config", parents=parents, help="show the effective settings and their origin"
     )

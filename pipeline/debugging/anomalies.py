@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -52,7 +53,11 @@ def anomalies(arguments: argparse.Namespace) -> int:
         if arguments.rows:
             parts = sorted(Path(folder).rglob("*.jsonl"))
             _write(Path(arguments.rows), parts)
-    _print(found, arguments.rows)
+    if arguments.json:
+        about = {"features": found.counts, "unreadable_rows": found.unreadable.rows}
+        print(json.dumps({**about, "first": list(found.shown())}, indent=2))
+    else:
+        _print(found, arguments.rows)
     rows = found.unreadable.rows + sum(found.counts.values())
     return ExitCode.STOPPED if rows else ExitCode.DONE
 

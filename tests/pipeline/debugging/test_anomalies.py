@@ -74,6 +74,10 @@ def test_all_rows_are_written_by_file_line_and_column(rows, tmp_path, capsys):
     assert len(shown) == 9  # three of each column
     assert any("'C': not in the domain `letters`" in line for line in shown)
     assert "found.jsonl: all of them" in output.err
+    assert cli.main(["anomalies", "--json"]) == 3
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["features"] == counts and listed["unreadable_rows"] == 0
+    assert listed["first"] == [line.strip() for line in shown]
 
 
 def test_data_that_fit_have_no_rows(rows, tmp_path, capsys):
