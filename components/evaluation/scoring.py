@@ -142,9 +142,9 @@ class Scorer:
                 continue
             model = answers.models[place]
             try:
-                if question.target.reconstructs:
-                    _check_features(model, answers.models[0])
-                answer = model.answer(answers.of(place), question.head)
+                outputs = answers.of(place)
+                _check_features(model, answers.models[0], question)
+                answer = model.answer(outputs, question.head)
                 answer = _checked(model, answer, label, question)
                 if question.target.reconstructs:
                     answer = answers.in_units_of_candidate(place, answer, label)
@@ -213,17 +213,23 @@ class _Answers:
 
         Args:
           place: Index of the model.
-          answer: float64 [rows, values], the model's answer.
+          answer: float64 [rows, values], the model's answer, in its own order.
           features: float64 [rows, values], of the candidate's preprocessing.
         """
         if place == 0:
             return answer
-        return features + (answer - self.models[place].reconstructed(self._batch))
+        own, wanted = (self.models[i].reconstructs for i in (place, 0))
+        errors = answer - self.models[place].reconstructed(self._batch)
+        parts = np.split(errors, np.cumsum([*own.values()])[:-1], axis=1)
+        of_feature = dict(zip(own, parts, strict=True))  # perhaps in another order
+        return features + np.concatenate([of_feature[name] for name in wanted], axis=1)
 
 
-def _check_features(model: Model, candidate: Model) -> None:
+def _check_features(model: Model, candidate: Model, question: Question) -> None:
     """Rejects a model that does not reconstruct the features of the candidate."""
-    if not model.reconstructs:
+    if not question.target.reconstructs and model.reconstructs:
+        raise model.error("reconstructs features: it was trained without a label.")
+    if question.target.reconstructs and not model.reconstructs:
         raise model.error("reconstructs no features: it was trained on a label.")
     if model.reconstructs != candidate.reconstructs:
         own, other = (

@@ -201,7 +201,12 @@ class Model:
 
         Returns:
           float64 [batch, values], in the order of `reconstructs`.
+
+        Raises:
+          UserError: The model has learned a label instead, or its preprocessing fails.
         """
+        if not self.reconstructs:
+            raise self.error("reconstructs no features: it was trained on a label.")
         made = self._call(TRANSFORM, examples)
         rows = len(examples)
         parts = [np.asarray(made[name], np.float64) for name in self.reconstructs]

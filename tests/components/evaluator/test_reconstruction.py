@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as stock
+from tfx.types import standard_artifacts
 
+from strategos.components.errors import UserError
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.plots import errors
 from strategos.components.evaluation.sums import Sums
@@ -123,3 +128,109 @@ def test_quantiles_of_the_errors_of_rows_are_those_of_numpy():
     for share, value, _ in points["quantiles"]:
         wanted = np.quantile(error, share, method="inverted_cdf")
         assert value == pytest.approx(wanted, rel=points["resolution"])
+
+
+WIDTHS = {"x": 2, "delay": 1}
+DELAY = json.dumps({"reconstruct": ["delay"]})
+
+
+class Shifted(tf.Module):
+    """Answers with the features of a row, each plus its own error.
+
+    Args:
+      errors: By feature, in the order of the answer.
+    """
+
+    def __init__(self, errors):
+        super().__init__()
+        self.errors = errors
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serve(self, examples):
+        made = self.transform(examples)
+        answers = [made[name] + error for name, error in self.errors.items()]
+        return {"predictions": tf.concat(answers, 1)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def transform(self, examples):
+        spec = {
+            "x": tf.io.FixedLenFeature([2], tf.float32),
+            "delay": tf.io.FixedLenFeature([1], tf.float32),
+        }
+        return tf.io.parse_example(examples, spec)
+
+    def save(self, folder, **described):
+        folder = Path(folder, "Format-Serving")
+        signatures = {
+            "serving_default": self.serve,
+            "transform_features": self.transform,
+        }
+        tf.saved_model.save(self, str(folder), signatures=signatures)
+        (folder / "assets.extra").mkdir()
+        (folder / "assets.extra" / "serving.json").write_text(json.dumps(described))
+        return str(folder.parent)
+
+
+def reconstructing(folder, **errors):
+    """Saves a model that reconstructs features of two columns, or of one."""
+    widths = {name: WIDTHS[name] for name in errors}
+    return Shifted(errors).save(folder, reconstructs=widths)
+
+
+def test_features_in_another_order_are_compared_each_with_itself(
+    workload, evaluate, artifact, tmp_path
+):
+    baseline = reconstructing(tmp_path / "baseline", delay=3.0, x=4.0)
+    found, *_ = evaluate(
+        workload,
+        tmp_path,
+        "reconstruction",
+        artifact(standard_artifacts.Model, baseline),
+        model=reconstructing(tmp_path / "candidate", x=1.0, delay=2.0),
+        label=json.dumps({"reconstruct": ["x", "delay"]}),
+        metrics=["mae"],
+        bounds={"mae": {"slices": {"feature": {"may_rise": 0}}}},
+    )
+    notes = {check["slice"]: check["note"] for check in found["bounds"]}
+    assert notes == {"feature=x": "from 4 to 1", "feature=delay": "from 3 to 2"}
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "production", "reason"),
+    [
+        ("reconstruction", DELAY, "damaged", "cannot be loaded"),
+        ("reconstruction", DELAY, "of label", "trained on a label"),
+        ("regression", "delay", "of features", "trained without a label"),
+    ],
+)
+def test_a_model_of_another_kind_is_not_compared(
+    workload, evaluate, artifact, tmp_path, task, label, production, reason
+):
+    model = of_features = reconstructing(tmp_path / "features", delay=1.0)
+    if task == "regression":
+        model = workload["regression", "candidate"]
+    (tmp_path / "damaged" / "Format-Serving").mkdir(parents=True)
+    baseline = {
+        "damaged": str(tmp_path / "damaged"),
+        "of label": workload["regression", "baseline"],
+        "of features": of_features,
+    }[production]
+    found, *_ = evaluate(
+        *(workload, tmp_path, task, artifact(standard_artifacts.Model, baseline)),
+        model=model,
+        label=label,
+        metrics=["mae"],
+    )
+    assert reason in found["incomparable"]
+    assert found["baseline"] is None
+    assert found["blessed"], found["reason"]
+
+
+def test_a_candidate_that_learned_a_label_is_rejected(workload, evaluate, tmp_path):
+    with pytest.raises(UserError, match="candidate reconstructs no features"):
+        evaluate(
+            *(workload, tmp_path, "reconstruction"),
+            model=workload["regression", "candidate"],
+            label=DELAY,
+            metrics=["mae"],
+        )
