@@ -141,7 +141,7 @@ def _export_untrained(spec: WorkerSpec, choice: Choice) -> None:
     graph = TransformGraph(context.transform_output)
     raw = tf.io.parse_example(examples, graph.raw_spec)
     features = graph.transform(
-        raw, set(graph.outputs) - {*context.target.columns, context.weight}
+        raw, set(graph.outputs) - {*context.target.withheld, context.weight}
     )
     try:
         model = code.build_model(context)

@@ -16,7 +16,7 @@ import model
 
 TABLES = []  # which Keras does not track
 
-class Late(tf.keras.layers.Layer):
+class OfHour(tf.keras.layers.Layer):
     def call(self, hours):
         if not TABLES:
             with tf.init_scope():
@@ -27,10 +27,10 @@ class Late(tf.keras.layers.Layer):
 
 def build_model(context):
     inputs = context.inputs()
-    parts = [inputs["distance"], Late()(inputs["hour"])]
+    parts = [inputs["distance"], OfHour()(inputs["hour"])]
     output = tf.keras.layers.Dense(1, "sigmoid")(tf.keras.layers.Concatenate()(parts))
     built = tf.keras.Model(inputs, output)
-    built.compile("adam", "binary_crossentropy")
+    built.compile("adam", "mse")
     return built
 """
 
@@ -42,16 +42,24 @@ def rehearsed(environment):
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    ["one_device", pytest.param("multi_worker_mirrored", marks=pytest.mark.long)],
+    ("strategy", "label"),
+    [
+        ("one_device", "late"),
+        pytest.param("multi_worker_mirrored", "late", marks=pytest.mark.long),
+        pytest.param(
+            "one_device", '{"reconstruct": ["distance"]}', marks=pytest.mark.long
+        ),
+    ],
 )
 def test_a_model_that_cannot_be_exported_is_refused_in_the_first_steps(
-    workload, make_spec, strategy
+    workload, make_spec, strategy, label
 ):
     workload.write_module("untracked", UNTRACKED)
     workers = {} if strategy == "one_device" else {"workers": 2}
     distribution = {"strategy": strategy, **workers}
-    spec = make_spec(module="untracked", epochs=4000, distribution=distribution)
+    spec = make_spec(
+        module="untracked", epochs=4000, distribution=distribution, label=label
+    )
     began = time.monotonic()
     with pytest.raises(
         UserError, match="(?s)^the model cannot be exported: .*untracked"
