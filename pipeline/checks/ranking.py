@@ -1,9 +1,10 @@
-"""Checks of metrics by query on the first rows: what the queries and the labels are."""
+"""Checks of metrics by query on the first rows: queries, their split, and labels."""
 
 from __future__ import annotations
 
+import collections
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError, required
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 
     from strategos.components.data_files import sources
 
+_COMPARED = 10_000  # rows
+
 
 def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
-    """Yields a problem for queries that may be rounded, and labels without a gain.
+    """Yields problems of queries that are rounded or divided, and of labels.
 
     Args:
       config: The effective settings, with `evaluator`.
@@ -36,6 +39,16 @@ def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
             "be rounded",
             expected="whole numbers or texts",
             remedy="Write them so before the data are read, or name another column.",
+        )
+    keys = config.data.split.keys
+    if keys and _is_divided(source, query, keys):
+        yield config.problem(
+            "evaluator.query",
+            f"ranks all rows of a value of `{query}` together, and `data.split.keys` "
+            f"({', '.join(keys)}) divides them: in {shown(source.path)}, they differ "
+            f"among the rows of most values of `{query}`",
+            remedy=f"Write `keys: [{query}]`, or a column with one value in all rows "
+            "of a query.",
         )
     for name in dict.fromkeys(_labels(config)):
         for value in _ends(_first(source, name)):
@@ -73,6 +86,23 @@ def _is_inexact(source: sources.Source, name: str, typed: bool) -> bool:
         return values is not None
     is_text = not types.is_integer(values.type)
     return is_text and not typed and bool(_ends(values)) and not _is_whole(values)
+
+
+def _is_divided(source: sources.Source, query: str, keys: Sequence[str]) -> bool:
+    """Whether the keys of the split differ within most queries of the first rows.
+
+    Not within one: in a few rows, a key such as the user of a session may be missing.
+    """
+    if {query, *keys} == {query} or not {query, *keys} <= {*source.names}:
+        return False
+    batch = next(source.fresh().batches()).slice(0, _COMPARED)
+    columns = [batch.column(name).to_pylist() for name in (query, *keys)]
+    found = collections.defaultdict(list)
+    for value, *own in zip(*columns, strict=True):
+        if value not in (None, ""):
+            found[str(value)].append(str(own))
+    several = [own for own in found.values() if len(own) > 1]
+    return 2 * sum(len({*own}) > 1 for own in several) > len(several)
 
 
 def _first(source: sources.Source, name: str) -> pa.Array | None:

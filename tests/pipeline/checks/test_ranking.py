@@ -49,3 +49,24 @@ def test_labels_are_relevance(workload, late, received):
     problem = only(workload, {**COLUMNS, "late": late}, "tail")
     assert problem.key == "label" and f"received {received} as `late`" in str(problem)
     assert "relevance from 0 to 31" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("keys", "divided"),
+    [("[tail]", True), ("[carrier, tail]", True), ("[carrier]", False), ("[x]", False)],
+)
+def test_a_split_by_other_keys_may_not_divide_queries(workload, keys, divided):
+    columns = {"carrier": ["A", "A", "B", "B", "C"], "tail": [1, 2, 3, 4, 5]}
+    columns |= {"late": [0, 1, 2, 3, 40], "x": ["u", "", "v", "v", "v"]}
+    parquet.write_table(pa.table(columns), workload.parent / "a.parquet")
+    sets = [*SETS, "evaluator.query=carrier"]
+    sets.append(f"data.split={{by: hash, keys: {keys}}}")
+    config = load(workload, sets=sets).config
+    first, *others = check(config, config.data.listing())
+    if not divided:
+        assert first.key == "label" and not others
+        return
+    assert first.key == "evaluator.query" and others[0].key == "label"
+    assert "`data.split.keys`" in str(first) and "most values of `carrier`" in str(
+        first
+    )
