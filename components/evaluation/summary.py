@@ -308,7 +308,7 @@ def _check(
     few: int = 0,
     skips_undefined: bool = False,
 ) -> BoundCheck:
-    trivial = piece.trivial
+    trivial, by_query = piece.trivial, METRICS[metric].by_query
     if bound == "better_than" and trivial and math.isfinite(trivial.metrics[metric]):
         limit = trivial.metrics[metric]
     about: dict[str, Any] = {"metric": metric, "slice": piece.name, "bound": bound}
@@ -316,9 +316,9 @@ def _check(
     if piece.examples < few:
         note = f"fewer than {few} examples"
         outcome = _skipped(note, FEW_EXAMPLES)
-    elif bound == "better_than" and trivial and trivial.is_perfect:
+    elif bound == "better_than" and trivial and trivial.is_perfect and not by_query:
         outcome = _skipped("all labels are the same: nothing can be better", ONE_LABEL)
-    elif bound == "better_than" and METRICS[metric].by_query and _is_best(limit):
+    elif bound == "better_than" and by_query and _is_best(limit):
         outcome = _skipped(
             "each order is the best one: nothing can be better", ONE_LABEL
         )

@@ -507,6 +507,18 @@ def test_nothing_is_better_where_each_order_is_the_best(tmp_path):
     }
 
 
+def test_a_slice_of_one_label_is_judged_as_its_queries_have_others(tmp_path):
+    rows = [(0, 1, 0.25, 0.75, 1.0, {"a"}), (0, 0, 0.75, 0.25, 1.0, {"b"})]
+    inner = {"better_than": "trivial"}
+    for model, better in (("m", False), ("b", True)):
+        pieces = added_up(rows, tmp_path, [], weighted=False).sums.metrics(model)
+        checks = judge({"ndcg": {"slices": {"f": inner}}}, pieces)
+        assert [(x.slice, x.ok, x.skipped) for x in checks] == [
+            ("f=a", better, None),
+            ("f=b", better, None),
+        ]
+
+
 def test_an_answer_that_is_not_finite_leaves_the_metrics_undefined(tmp_path):
     rows = [(0, 1, 0.5, 0.5, 1.0, {"a"}), (0, 0, math.nan, 0.2, 1.0, {"b"})]
     rows += [(1, 1, 0.5, 0.5, 1.0, {"c"})]
