@@ -116,12 +116,13 @@ def _misnamed(message: str) -> BadInputError:
 
 def _type_of(field: pa.Field, kind: Database) -> pa.DataType:
     """Decimal numbers become float64: as text they would be categories."""
-    from strategos.components.data_files.values import features
+    from strategos.components.data_files.values import arrow_types, features
 
     database_type = _database_type(field)
     if database_type == "numeric" or pa.types.is_decimal(field.type):
         return pa.float64()
-    if pa.types.is_list(field.type) and pa.types.is_decimal(field.type.value_type):
+    is_list = arrow_types.is_list(field.type)
+    if is_list and pa.types.is_decimal(field.type.value_type):
         return pa.list_(pa.float64())
     stored = getattr(field.type, "storage_type", field.type)
     inner = getattr(stored, "value_field", None)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategos.components import plugins
 from strategos.components.data_files.queries import databases, snapshots
 from strategos.components.data_files.queries.snapshots import Query
 from strategos.components.errors import BadInputError
@@ -250,3 +251,34 @@ def test_values_of_postgresql(postgresql, tmp_path, monkeypatch):
     deleting = "WITH gone AS (DELETE FROM pg_enum RETURNING 1) SELECT 1 AS x"
     message = rejected(Query(postgresql, deleting, query.examples))
     assert "read-only transaction" in message
+
+
+LAKE = """
+import contextlib
+from decimal import Decimal
+
+import pyarrow as pa
+from strategos.components.data_files.queries.database import Database
+
+COST = pa.array([[Decimal("0.25"), None], None], pa.large_list(pa.decimal128(9, 2)))
+
+class Lake(Database):
+    @contextlib.contextmanager
+    def answer(self, url, sql):
+        batch = pa.RecordBatch.from_pydict({"cost": COST})
+        yield batch.schema, iter([batch])
+
+PLUGINS = {"strategos.databases": {"lake": Lake}}
+"""
+
+
+def test_decimals_in_any_lists_of_a_plug_in_are_numbers(tmp_path):
+    (tmp_path / "lakes.py").write_text(LAKE)
+    plugins.use(str(tmp_path), ["lakes"])
+    try:
+        with databases.answer("lake://here", "SELECT cost FROM rows") as batches:
+            (batch,) = batches
+    finally:
+        plugins.use("", ())
+    assert batch.column(0).type == pa.list_(pa.float64())
+    assert batch.column(0).to_pylist() == [[0.25, None], None]
