@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from strategos.components.data_files import sources
 
 _COMPARED = 10_000  # rows
+_ENOUGH = 10  # queries of several rows; one may stand for rows without a query
 
 
 def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
@@ -102,7 +103,8 @@ def _is_divided(source: sources.Source, query: str, keys: Sequence[str]) -> bool
         if value not in (None, ""):
             found[str(value)].append(str(own))
     several = [own for own in found.values() if len(own) > 1]
-    return 2 * sum(len({*own}) > 1 for own in several) > len(several)
+    divided = sum(len({*own}) > 1 for own in several)
+    return len(several) >= _ENOUGH and 2 * divided > len(several)
 
 
 def _first(source: sources.Source, name: str) -> pa.Array | None:

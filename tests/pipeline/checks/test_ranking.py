@@ -52,21 +52,27 @@ def test_labels_are_relevance(workload, late, received):
 
 
 @pytest.mark.parametrize(
-    ("keys", "divided"),
-    [("[tail]", True), ("[carrier, tail]", True), ("[carrier]", False), ("[x]", False)],
+    ("keys", "queries", "divided"),
+    [
+        ("[tail]", 10, True),
+        ("[carrier, tail]", 10, True),
+        ("[carrier]", 10, False),
+        ("[most]", 10, False),
+        ("[tail]", 9, False),
+    ],
 )
-def test_a_split_by_other_keys_may_not_divide_queries(workload, keys, divided):
-    columns = {"carrier": ["A", "A", "B", "B", "C"], "tail": [1, 2, 3, 4, 5]}
-    columns |= {"late": [0, 1, 2, 3, 40], "x": ["u", "", "v", "v", "v"]}
+def test_a_split_by_other_keys_may_not_divide_queries(workload, keys, queries, divided):
+    carrier = [f"C{i // 2}" for i in range(2 * queries)]
+    most = ["", *carrier[1:]]  # differs within one query
+    columns = {"carrier": carrier, "tail": range(2 * queries), "most": most}
+    columns |= {"late": [0, 40] * queries}
     parquet.write_table(pa.table(columns), workload.parent / "a.parquet")
     sets = [*SETS, "evaluator.query=carrier"]
     sets.append(f"data.split={{by: hash, keys: {keys}}}")
     config = load(workload, sets=sets).config
-    first, *others = check(config, config.data.listing())
-    if not divided:
-        assert first.key == "label" and not others
-        return
-    assert first.key == "evaluator.query" and others[0].key == "label"
-    assert "`data.split.keys`" in str(first) and "most values of `carrier`" in str(
-        first
-    )
+    *found, of_label = check(config, config.data.listing())
+    assert of_label.key == "label" and len(found) == divided
+    for problem in found:
+        assert problem.key == "evaluator.query"
+        assert "`data.split.keys`" in str(problem)
+        assert "most values of `carrier`" in str(problem)
