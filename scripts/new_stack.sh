@@ -8,7 +8,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 space=${STRATEGOS_CACHE:-$root/.cache}/trixie
 checkout=/srv/strategos # Inside the user space.
-packages=python3,make,git,tmux,ca-certificates,mariadb-server
+packages=python3,make,git,tmux,ca-certificates,mariadb-server,curl
 
 skip() {
   echo "skipped test-new-stack: $*"
