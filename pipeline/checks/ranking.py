@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError, required
@@ -33,7 +33,9 @@ def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
     query = required(config.evaluator).query
     if not query:
         return
-    if _is_inexact(source, query, bool(config.schema_.file)):
+    batch = next(source.fresh().batches())
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if _is_inexact(columns.get(query), bool(config.schema_.file)):
         yield config.problem(
             "evaluator.query",
             f"`{query}` has numbers with decimals in {shown(source.path)}, which may "
@@ -42,7 +44,7 @@ def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
             remedy="Write them so before the data are read, or name another column.",
         )
     keys = config.data.split.keys
-    if keys and _is_divided(source, query, keys):
+    if keys and _is_divided(columns, query, keys):
         yield config.problem(
             "evaluator.query",
             f"ranks all rows of a value of `{query}` together, and `data.split.keys` "
@@ -52,7 +54,7 @@ def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
             "of a query.",
         )
     for name in dict.fromkeys(_labels(config)):
-        for value in _ends(_first(source, name)):
+        for value in _ends(columns.get(name)):
             if not 0 <= value <= MOST_RELEVANT:
                 yield config.problem(
                     "label",
@@ -72,46 +74,38 @@ def _labels(config: Config) -> Iterator[str]:
             yield from heads[head].columns
 
 
-def _is_inexact(source: sources.Source, name: str, typed: bool) -> bool:
+def _is_inexact(values: pa.Array | None, typed: bool) -> bool:
     """Whether a column has numbers with decimals, by its type or the first values.
 
     Args:
-      source: The file.
-      name: The column.
+      values: The first values; None if the file lacks the column.
       typed: Whether a curated schema has its type, where the file has texts.
     """
     from pyarrow import types
 
-    values = _first(source, name)
     if values is None or types.is_floating(values.type):
         return values is not None
     is_text = not types.is_integer(values.type)
     return is_text and not typed and bool(_ends(values)) and not _is_whole(values)
 
 
-def _is_divided(source: sources.Source, query: str, keys: Sequence[str]) -> bool:
+def _is_divided(
+    columns: Mapping[str, pa.Array], query: str, keys: Sequence[str]
+) -> bool:
     """Whether the keys of the split differ within most queries of the first rows.
 
     Not within one: in a few rows, a key such as the user of a session may be missing.
     """
-    if {query, *keys} == {query} or not {query, *keys} <= {*source.names}:
+    if {query, *keys} == {query} or not {query, *keys} <= columns.keys():
         return False
-    batch = next(source.fresh().batches()).slice(0, _COMPARED)
-    columns = [batch.column(name).to_pylist() for name in (query, *keys)]
+    some = (columns[name][:_COMPARED].to_pylist() for name in (query, *keys))
     found = collections.defaultdict(list)
-    for value, *own in zip(*columns, strict=True):
+    for value, *own in zip(*some, strict=True):
         if value not in (None, ""):
             found[str(value)].append(str(own))
     several = [own for own in found.values() if len(own) > 1]
     divided = sum(len({*own}) > 1 for own in several)
     return len(several) >= _ENOUGH and 2 * divided > len(several)
-
-
-def _first(source: sources.Source, name: str) -> pa.Array | None:
-    """The first values of a column; None if the file lacks it."""
-    if name not in source.names:
-        return None
-    return next(source.fresh().batches()).column(name)
 
 
 def _is_whole(values: pa.Array) -> bool:

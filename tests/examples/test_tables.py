@@ -107,6 +107,20 @@ def test_days_become_files(lake, tmp_path):
     assert found == [[1, 2, 3], [4, 5]]
 
 
+def test_files_that_the_condition_leaves_out_are_not_read(tmp_path):
+    from deltalake import write_deltalake
+
+    folder = tmp_path / "lake"
+    write_deltalake(str(folder), ROWS.slice(0, 3))
+    first = {*folder.rglob("*.parquet")}
+    write_deltalake(str(folder), ROWS.slice(3), mode="append")
+    for file in {*folder.rglob("*.parquet")} - first:
+        file.unlink()
+    sql = "SELECT id FROM rows WHERE day = '2024-03-01' ORDER BY id"
+    found = answered(f"delta://{folder}", sql)
+    assert found.column("id").to_pylist() == [1, 2, 3]
+
+
 def test_unknown_column_is_named(lake):
     url, table = lake
     assert "prise" in rejected(url, f"SELECT prise FROM {table}")

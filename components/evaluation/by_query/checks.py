@@ -22,30 +22,23 @@ def column(
 
     Args:
       names: Names of all metrics.
-      evaluator: The section, with `query`.
+      evaluator: The section, with `query` if one of them reads it.
       types: Dtype by raw feature.
 
     Raises:
-      UserError: A metric needs queries and no feature is named, or the feature has
-        numbers that may be rounded.
+      UserError: The feature has numbers that may be rounded.
     """
-    by_query = [name for name in names if METRICS[name].by_query]
-    query = evaluator.get("query") or ""
-    if by_query and not query:
-        raise UserError(
-            f"`{by_query[0]}` ranks the rows of a query, and no column says which "
-            "rows these are",
-            key="evaluator.query",
-            remedy="Name the column with the queries.",
-        )
-    if by_query and types[query] == tf.float32:
+    if not any(METRICS[name].by_query for name in names):
+        return ""
+    query: str = evaluator["query"]
+    if types[query] == tf.float32:
         raise UserError(
             f"`{query}` is a number with decimals in the schema, and may be rounded",
             key="evaluator.query",
             expected="whole numbers or texts",
             remedy="Write them so before the data are read.",
         )
-    return query if by_query else ""
+    return query
 
 
 def label_is_relevance(label: np.ndarray, name: str) -> None:
