@@ -15,8 +15,8 @@ from strategos.components.errors import UserError
 from strategos.components.evaluation.by_query import totals
 from strategos.components.evaluation.by_query.rows import Writer
 from strategos.components.evaluation.classes import ranking
-from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.formulas import EPSILON
+from strategos.components.evaluation.inputs import same_classes
 from strategos.components.evaluation.inputs.models import Location, Model, loaded
 from strategos.components.evaluation.inputs.rows import Question, Rows
 from strategos.components.evaluation.intervals import resampling
@@ -135,7 +135,8 @@ class Scorer:
         if not scored.sums.examples:
             scored.learned = rows.learned(label)
             rows.check_learned_weight(weight)
-        names = question.classes(answers.models[0], label)
+        candidate = answers.models[0]
+        names, width = question.classes(candidate, label), 0
         scores = {}
         for place, location in enumerate(self.models):
             if location.name in scored.unusable:
@@ -143,13 +144,18 @@ class Scorer:
             model = answers.models[place]
             try:
                 outputs = answers.of(place)
-                _check_features(model, answers.models[0], question)
+                _check_features(model, candidate, question)
+                if place and not scored.sums.examples:
+                    same_classes.check_numbers(model, candidate, rows, label, question)
                 answer = model.answer(outputs, question.head)
                 answer = _checked(model, answer, label, question)
+                width = width or answer.shape[1]
                 if question.target.reconstructs:
                     answer = answers.in_units_of_candidate(place, answer, label)
                 else:
-                    answer = _by_name(model, answer, names)
+                    classes = question, names, width
+                    answer = same_classes.in_order(model, candidate, answer, *classes)
+                    _check_classes(model, answer, label, question)
             except UserError as error:
                 if not location.optional:
                     raise
@@ -162,7 +168,7 @@ class Scorer:
                 columns |= {probability(i): p for i, p in enumerate(answer.T)}
             scores[location.name] = columns
             scored.widen(location.name, answer)
-            known = names or answers.models[0].class_names(question.head)
+            known = names or candidate.class_names(question.head)
             earlier = scored.plots.get(location.name)
             found = counts.of(question.task, label, answer, weight, known, earlier)
             scored.count(location.name, found)
@@ -315,29 +321,19 @@ def _checked(
             f"needs {needed}. Correct evaluator.task, or the model's last layer."
         )
     ranking.check(answer.shape[1], question.metrics)
-    if task == "multi_class" and label.max() >= answer.shape[1]:
-        raise model.error(
-            f"knows {answer.shape[1]} classes, but label `{question.label}` is "
-            f"{label.max():g} in the eval split (classes count from 0)."
-        )
     if task in ("regression", "reconstruction"):
         return answer
     return _probabilities(answer, question, model)
 
 
-def _by_name(model: Model, answer: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The answers in the order of the classes' names.
-
-    The model in production may have been trained on the same classes in another order.
-    """
-    if not names or not model.classes:
-        return answer
-    known = all_names(model.classes, answer.shape[1])
-    if sorted(known) != sorted(names):
+def _check_classes(
+    model: Model, answer: np.ndarray, label: np.ndarray, question: Question
+) -> None:
+    if question.task == "multi_class" and label.max() >= answer.shape[1]:
         raise model.error(
-            f"knows the classes {choices(known)}, and the label has {choices(names)}."
+            f"knows {answer.shape[1]} classes, but label `{question.label}` is "
+            f"{label.max():g} in the eval split (classes count from 0)."
         )
-    return answer[:, [known.index(name) for name in names]]
 
 
 def _probabilities(answer: np.ndarray, question: Question, model: Model) -> np.ndarray:

@@ -46,14 +46,6 @@ def check(
         choice, cluster = choose(config, environ)
     except UserError as error:
         return [*problems, error]
-    if choice.name == "parameter_server" and config.target.outputs:
-        problems.append(
-            config.problem(
-                "label",
-                "parameter servers do not train several heads",
-                remedy="Use `trainer.distribution.strategy: multi_worker_mirrored`.",
-            )
-        )
     return problems or (_probe(config, choice, cluster) if probe else [])
 
 

@@ -260,6 +260,17 @@ class Rows:
             raise facts.error(name)
         return facts  # perhaps clipped for training: still comparable
 
+    def numbered_by(self, model: Model) -> np.ndarray | None:
+        """The first labels as another model's preprocessing numbers their classes.
+
+        Returns:
+          float64 [n]; None if the label is a number of the data, or the model's
+          preprocessing does not return it.
+        """
+        if self._raw_label:
+            return None
+        return model.learned(self._batch[:_COMPARED], self._question.label)
+
     def check_learned_weight(self, weight: np.ndarray | None) -> None:
         """Rejects a raw weight that preprocessing changes under the same name."""
         name = self._question.weight

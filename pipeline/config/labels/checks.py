@@ -14,7 +14,6 @@ from strategos.pipeline.config.evaluator import Evaluator
 from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.trainer import Trainer
 
-_ASYNCHRONOUS = "parameter_server"
 _RECONSTRUCTION = "reconstruction"
 _SPELL_TASKS = "Write a task for each: `task: {HEAD: regression, …}`."
 
@@ -78,14 +77,6 @@ def _check_trainer(trainer: Trainer, label: Label) -> None:
         cause += "outputs stand for may move"
         remedy = "Remove it: the model starts from initial weights."
         raise_all([reject_at(("warm_start",), cause, remedy=remedy)])
-    if trainer.warm_start and label.outputs:
-        cause = "is not supported for a label of several heads, whose classes may move"
-        remedy = "Remove it: the model starts from initial weights."
-        raise_all([reject_at(("warm_start",), cause, remedy=remedy)])
-    if trainer.distribution.strategy == _ASYNCHRONOUS and label.outputs:
-        cause = "does not train several heads"
-        remedy = "Use multi_worker_mirrored."
-        raise_all([reject_at(("distribution", "strategy"), cause, remedy=remedy)])
 
 
 def _check_tasks(evaluator: Evaluator, label: Label) -> None:

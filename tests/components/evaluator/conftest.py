@@ -40,14 +40,20 @@ class Linear(tf.Module):
     """
 
     def __init__(
-        self, weights, activation, label=tf.identity, columns=2, grade=tf.identity
+        self,
+        weights,
+        activation,
+        label=tf.identity,
+        columns=2,
+        grade=tf.identity,
+        grades=GRADES,
     ):
         super().__init__()
         self.label, self.columns, self.grade = label, columns, grade
         self.weights = tf.Variable(np.asarray(weights, np.float32))
         self.activation = activation
-        numbers = tf.constant([0, 1, 2], tf.int64)
-        table = tf.lookup.KeyValueTensorInitializer(GRADES, numbers)
+        numbers = tf.range(len(grades), dtype=tf.int64)
+        table = tf.lookup.KeyValueTensorInitializer([*grades], numbers)
         self.grades = tf.lookup.StaticHashTable(table, -1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])

@@ -50,8 +50,9 @@ def build_model(context):
     kind = keras.layers.Dense(3, name="kind")(hidden)
     size = keras.layers.Dense(1, name="size")(hidden)
     model = keras.Model(inputs, [kind, size])
+    rate = context.hyperparameters.get("rate", 0.03)
     cross = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.03), {"kind": cross, "size": "mse"},
+    model.compile(keras.optimizers.Adam(rate), {"kind": cross, "size": "mse"},
                   weighted_metrics={"size": ["mae"]})
     return model
 """
@@ -218,3 +219,28 @@ def test_a_second_model_is_compared_with_production_by_head(animals):
     for name, value in after["overall"].items():
         head, metric = name.split(".")
         assert stored[head][""][metric] == {"doubleValue": pytest.approx(value)}
+
+
+def test_a_warm_start_moves_the_classes_of_each_head(animals):
+    """More cats change the order of the vocabulary; a rate of 0 keeps the weights."""
+    animals.run()
+    classes = [described(animals.folder)]
+    rows = animals.folder / "data" / "rows.csv"
+    head, *lines = rows.read_text().splitlines()
+    cats = [line for line in lines if ",cat," in line] * 9
+    more = rows.with_name("more.csv")
+    more.write_text("\n".join([head, *cats, ""]))
+    sets = "trainer.warm_start=latest", "trainer.hyperparameters.rate=0.0"
+    animals.run(*(x for each in sets for x in ("--set", each)))
+    more.unlink()
+    classes.append(described(animals.folder))
+    assert sorted(classes[0]) == sorted(classes[1]) and classes[0] != classes[1]
+    summary = animals.last_run()["summary"]
+    assert summary["overall"] == pytest.approx(summary["baseline"], rel=1e-6)
+
+
+def described(folder):
+    """The classes of the head `kind` of the newest version."""
+    newest = max(folder.glob("serving/[0-9]*"), key=lambda path: int(path.name))
+    facts = json.loads((newest / "assets.extra" / "serving.json").read_text())
+    return facts["heads"]["kind"]["classes"]

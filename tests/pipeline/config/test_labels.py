@@ -59,18 +59,6 @@ def test_heads_have_columns_tasks_and_metrics(write):
             "trainer.class_weight",
             "a class for each head",
         ),
-        (
-            "model}",
-            "model, warm_start: /m}",
-            "trainer.warm_start",
-            "several heads",
-        ),
-        (
-            "model}",
-            "model, distribution: {strategy: parameter_server, workers: 2}}",
-            "trainer.distribution.strategy",
-            "does not train several heads",
-        ),
         ("data:", "weight: amount\ndata:", "weight", "the label would weigh itself"),
         ("}\ntransf", ", missing: {amount: 0}}\ntransf", "data.missing.amount", "unla"),
     ],

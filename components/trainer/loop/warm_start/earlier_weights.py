@@ -99,6 +99,15 @@ def read(
 def _check_order(earlier: str, label: str) -> None:
     """Rejects weights whose outputs are those of other columns, or in another order."""
     theirs, ours = Label.of(earlier), Label.of(label)
+    for head, learnt in theirs.heads.items():
+        if head in ours.heads and learnt != ours.heads[head]:
+            raise UserError(
+                f"the output `{head}` of the weights to start from predicts "
+                f"`{learnt.name}`, and `label` names `{ours.heads[head].name}`",
+                key="trainer.warm_start",
+                remedy="Give the output another name, or set `warm_start: null` to "
+                "begin anew.",
+            )
     if theirs != ours and theirs.is_several and ours.is_several:
         raise UserError(
             f"the weights to start from predict the columns {choices(theirs.columns)}, "

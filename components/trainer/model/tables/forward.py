@@ -19,6 +19,7 @@ from strategos.components.trainer.compat import (
     partitioned_variables,
     tracing,
 )
+from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.replicas import local_values
 from strategos.components.transformed import feature_ids
 from strategos.components.transformed.feature_ids import FeatureIds
@@ -87,7 +88,7 @@ class Forward:
     """
 
     def __init__(self, model: tf.keras.Model, features: Mapping[str, Any]):
-        inputs = keras3.taken(model, features)
+        self._model, inputs = model, keras3.taken(model, features)
         self._features = {name: _without_nan(x) for name, x in inputs.items()}
 
         def call(inputs: Mapping[str, Any]) -> Any:
@@ -192,15 +193,20 @@ class Forward:
         part = self._trace.part([*self._fed, *kept], operands)
         return part, [*self._values, *known]
 
-    def columns(self) -> list[tuple[int, int, int]]:
+    def columns(self, head: str = "") -> list[tuple[int, int, int]]:
         """Finds variables with a slice for each column of an output, e.g. its bias.
+
+        Args:
+          head: Name of the output; "" for all outputs.
 
         Returns:
           Tuples of table, axis and number of columns. The axis is -1 if an operation
           may exchange columns; then each table with an axis of that size is listed.
         """
-        columns_of = []
-        for output in tf.nest.flatten(self._trace.graph.structured_outputs):
+        columns_of, outputs = [], self._trace.graph.structured_outputs
+        if head:
+            _, outputs = effects.by_output(self._model, outputs)[head]
+        for output in tf.nest.flatten(outputs):
             if output.dtype.is_floating and output.shape.rank and output.shape[-1]:
                 columns_of += self._columns_of(output, output.shape[-1])
         return columns_of

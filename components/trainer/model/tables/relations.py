@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import (
     compiled,
     keras3,
@@ -124,8 +125,10 @@ def _traced(
         uses = [x for x in forward.uses if source in x.sources]
         for table, relation in _of_source(forward, source, uses, known.get(source)):
             relations_of[table].add(relation)
-    for table, relation in _of_classes(forward, label, ids.get(label)):
-        relations_of[table].add(relation)
+    heads = _heads(label)
+    for head, column in heads.items():
+        for table, relation in _of_classes(forward, head, column, ids.get(column)):
+            relations_of[table].add(relation)
     positions = columns.find(forward)
     for each in positions.found:
         if each.feature not in {x.source for x in relations_of[each.table]}:
@@ -145,8 +148,11 @@ def _all_unknown(
     of_features = {
         Relation(name) for name in features if name in ids and _is_index(ids[name])
     }
-    has_classes = label in ids and ids[label].varies and _is_index(ids[label])
-    of_classes = {Relation(label)} if has_classes else set()
+    of_classes = {
+        Relation(column)
+        for column in _heads(label).values()
+        if column in ids and ids[column].varies and _is_index(ids[column])
+    }
     ranks = [
         len(partitioned_variables.shape(table))
         for table in partitioned_variables.tables_of(model)
@@ -156,15 +162,28 @@ def _all_unknown(
     ]
 
 
+def _heads(label: str) -> dict[str, str]:
+    """The column that each output learns; "" is the output of a model with one head."""
+    heads = Label.of(label).heads
+    return {head: each.name for head, each in heads.items()} or {"": label}
+
+
 def _is_index(ids: FeatureIds) -> bool:
     """Whether a feature's values may be indices of rows, not quantities."""
     return ids.looks_up or ids.is_discrete
 
 
 def _of_classes(
-    forward: Forward, label: str, ids: FeatureIds | None
+    forward: Forward, head: str, label: str, ids: FeatureIds | None
 ) -> list[tuple[int, Relation]]:
-    """The relations of a label that is a class, each with the index of its table."""
+    """The relations of a label that is a class, each with the index of its table.
+
+    Args:
+      forward: The call of the model.
+      head: Name of the output that learns the label; "" for all outputs.
+      label: Name of the column.
+      ids: The meaning of its values; None if unknown.
+    """
     if ids is None or not ids.varies or not _is_index(ids):
         return []
     assigned = ids.entries is not None
@@ -175,7 +194,7 @@ def _of_classes(
             if assigned and axis >= 0 and ids.ids.max() < width
             else Relation(label),
         )
-        for table, axis, width in forward.columns()
+        for table, axis, width in forward.columns(head)
     ]
 
 

@@ -140,12 +140,15 @@ def plain(spec, package):
         pytest.param("multi_worker_mirrored", 2, marks=pytest.mark.faults),
         pytest.param("multi_worker_mirrored", 3, marks=pytest.mark.faults),
         pytest.param("micro", 2, marks=pytest.mark.faults),
+        pytest.param("parameter_server", 2, marks=pytest.mark.faults),
+        pytest.param("parameter_server", 3, marks=pytest.mark.faults),
     ],
 )
 def test_heads_train_as_plain_keras(make, train_only, strategy, version):
     distribution = {
         "mirrored": {"strategy": "mirrored", "devices": 2},
         "multi_worker_mirrored": {"strategy": "multi_worker_mirrored", "workers": 2},
+        "parameter_server": {"strategy": "parameter_server", "workers": 1},
     }.get(strategy, {"strategy": "one_device"})
     parts = {"settings": Settings(accumulate_steps=3)} if strategy == "micro" else {}
     spec = make(distribution, version, **parts)

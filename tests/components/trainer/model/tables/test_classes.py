@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from strategos.components.errors import UserError
+from strategos.components.targets.label import Label
 from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.warm_start import earlier_weights
+from strategos.components.trainer.model import effects
 from strategos.components.trainer.model.tables import record, relations
 from strategos.components.transformed.feature_ids import FeatureIds
 
@@ -94,3 +97,76 @@ def test_an_output_layer_that_cannot_be_assigned_starts_fresh(tmp_path, package,
     _, new, fresh = _start(tmp_path, package, make)
     for mine, own in zip(new.get_weights(), fresh, strict=True):
         np.testing.assert_array_equal(mine, own)
+
+
+def _heads(package, classes, order):
+    """Two heads that learn classes, in this order, and one that learns a number."""
+    inputs = package.Input((3,), name="x")
+    hidden = package.layers.Dense(8, "relu", name="hidden")(inputs)
+    layers = {
+        "kind": package.layers.Dense(classes, "softmax", name="kind"),
+        "logits": package.layers.Dense(classes, name="logits"),
+        "size": package.layers.Dense(classes, name="size"),
+    }
+    outputs = {name: layers[name](hidden) for name in order}
+    if package is keras or order[0] == "size":
+        return package.Model(inputs, outputs)
+    return package.Model(inputs, [*outputs.values()])
+
+
+@pytest.mark.parametrize("package", [tf.keras, keras])
+@pytest.mark.parametrize("names", [("y", "y"), ("y", "z")])
+@pytest.mark.parametrize("traced", [True, False])
+def test_classes_of_each_head_move_with_its_own_column(
+    tmp_path, package, names, traced
+):
+    """Head `size` has as many outputs as there are classes, and none of them moves."""
+    path = str(tmp_path / "weights")
+    orders = ("kind", "size", "logits"), ("size", "logits", "kind")
+    models, label = [], Label.of({"kind": "y", "logits": names[1], "size": "n"})
+    shuffled = [BEFORE, [BEFORE[2], BEFORE[0], BEFORE[1]]]
+    for entries, order in zip(shuffled, orders, strict=True):
+        model = _heads(package, 3, order)
+        model.compile("sgd", dict.fromkeys(order, "mse"), run_eagerly=not traced)
+        still = _ids(BEFORE)["y"]
+        ids = {"z": still, **_ids(entries)}
+        tables = relations.find(model, ROWS, ids, label.text)
+        models.append(model)
+        if entries is BEFORE:
+            numbers = np.random.default_rng(1)
+            model.set_weights([numbers.normal(size=w.shape) for w in model.weights])
+            saved_weights.write(model, path)
+            record.write(tables, path)
+    fresh = [np.array(x) for x in models[1].get_weights()]
+    earlier_weights.read(models[1], path, tables=tables)
+    if not traced:  # no row can be assigned
+        for mine, own in zip(models[1].get_weights(), fresh, strict=True):
+            np.testing.assert_array_equal(mine, own)
+        return
+    before, after = (
+        {
+            name: np.array(value)
+            for name, (_, value) in effects.by_output(model, model(ROWS["x"])).items()
+        }
+        for model in models
+    )
+    moved = [shuffled[0].index(each) for each in shuffled[1]]
+    np.testing.assert_allclose(after["kind"], before["kind"][:, moved], atol=1e-6)
+    own = moved if names[1] == "y" else [0, 1, 2]
+    np.testing.assert_allclose(after["logits"], before["logits"][:, own], atol=1e-6)
+    np.testing.assert_allclose(after["size"], before["size"], atol=1e-6)
+
+
+def test_an_output_that_learns_another_column_is_named(tmp_path):
+    path = str(tmp_path / "weights")
+    for columns in ({"a": "x", "b": "y"}, {"a": "y", "b": "x"}):
+        inputs = keras.Input((3,), name="x")
+        outputs = {name: keras.layers.Dense(1, name=name)(inputs) for name in columns}
+        model = keras.Model(inputs, outputs)
+        model.compile("sgd", dict.fromkeys(columns, "mse"))
+        tables = relations.find(model, ROWS, {}, Label.of(columns).text)
+        if columns["a"] == "x":
+            saved_weights.write(model, path)
+            record.write(tables, path)
+    with pytest.raises(UserError, match="`a`.*predicts `x`, and `label` names `y`"):
+        earlier_weights.read(model, path, tables=tables)

@@ -1,0 +1,107 @@
+"""Answers of models that number the same classes otherwise; numpy only.
+
+A vocabulary is ordered by frequency, so new data may exchange the numbers of classes:
+class 0 of the candidate need not be class 0 of the model in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from strategos.components.evaluation.classes.entries import all_names
+from strategos.components.evaluation.inputs.models import Model
+from strategos.components.evaluation.inputs.rows import Question, Rows
+from strategos.components.wording import choices
+
+
+def check_numbers(
+    model: Model, candidate: Model, rows: Rows, label: np.ndarray, question: Question
+) -> None:
+    """Rejects a model of classes without known names that numbers them otherwise.
+
+    Args:
+      model: The model.
+      candidate: The model whose preprocessing has made the label.
+      rows: The batch.
+      label: float64 [rows, …], the label of the candidate.
+      question: The label and the task.
+
+    Raises:
+      UserError: The model's own preprocessing gives a row another class.
+    """
+    named = [x.class_names(question.head) for x in (model, candidate)]
+    if question.task not in ("binary", "multi_class") or all(named):
+        return
+    if (own := rows.numbered_by(model)) is None:
+        return
+    differing = np.flatnonzero(own != label[: len(own)])
+    if len(differing):
+        was, now = own[differing[0]], label[differing[0]]
+        raise model.error(
+            f"numbers the classes of `{question.label}` otherwise than the candidate, "
+            f"such as {was:g} for {now:g}, so their answers cannot be compared. Such "
+            "classes are matched by name if the label is a text, and a vocabulary or "
+            "the schema has its values."
+        )
+
+
+def in_order(
+    model: Model,
+    candidate: Model,
+    answer: np.ndarray,
+    question: Question,
+    names: Sequence[str],
+    width: int,
+) -> np.ndarray:
+    """The answers of a model in the order of the candidate's classes.
+
+    Where the Trainer has recorded no names, the order is kept.
+
+    Args:
+      model: The model that has answered.
+      candidate: The model that numbers the classes.
+      answer: float64 [rows, classes], probabilities; of task binary [rows, 1].
+      question: The task, and the head that has answered.
+      names: Names of the classes of multi_label; () if a row has one label.
+      width: Number of classes that the candidate answers with.
+
+    Returns:
+      float64 [rows, classes]. Of multi_class, a class that the model does not know has
+      probability 0, and those that the candidate does not know come last.
+
+    Raises:
+      UserError: The model knows other classes, of binary or multi_label.
+    """
+    own, wanted = (x.class_names(question.head) for x in (model, candidate))
+    if names:
+        own, wanted = own and all_names(own, answer.shape[1]), names
+    if not own or not wanted or [*own] == [*wanted]:
+        return answer
+    if question.task == "multi_class":
+        return _columns(answer, own, wanted, width)
+    if question.task not in ("binary", "multi_label"):
+        return answer
+    if sorted(own) != sorted(wanted):
+        raise model.error(
+            f"knows the classes {choices(own)}, and the label has {choices(wanted)}."
+        )
+    if question.task == "binary":
+        return 1 - answer
+    return answer[:, [own.index(name) for name in wanted]]
+
+
+def _columns(
+    answer: np.ndarray, own: Sequence[str], wanted: Sequence[str], width: int
+) -> np.ndarray:
+    """Columns of classes by name, then those without a name, then further ones."""
+    count = answer.shape[1]
+    unnamed = [*range(len(own), count)][: max(width - len(wanted), 0)]
+    places = {name: place for place, name in enumerate(own[:count])}
+    chosen = [places.get(name) for name in wanted] + unnamed
+    chosen += [None] * (width - len(chosen))
+    chosen += sorted({*range(count)} - {*chosen})
+    absent = np.where(np.isnan(answer).any(axis=1, keepdims=True), np.nan, 0.0)
+    columns = [absent[:, 0] if i is None else answer[:, i] for i in chosen]
+    return np.stack(columns, axis=1)
