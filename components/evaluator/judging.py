@@ -186,8 +186,13 @@ class Evaluation:
         texts = schema_pb2.BYTES
         numbers = {each.name for each in self.schema.feature if each.type != texts}
         read = {*Label.of(self.label).withheld, *filter(None, [self.weight])}
-        is_vector = self.evaluator["task"] == "multi_label"
-        is_vector = is_vector and not Label.of(self.label).is_several
+        tasks, target = self.evaluator["task"], Label.of(self.label)
+        by_head = {"": tasks} if isinstance(tasks, str) else tasks
+        labels = target.heads or {"": target}
+        is_vector = any(
+            task == "multi_label" and not labels[head].is_several
+            for head, task in by_head.items()
+        )
         return is_vector or not read <= numbers or Label.of(self.label).reconstructs
 
 

@@ -6,8 +6,9 @@ Standard library only.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,17 +26,18 @@ class Label:
     """The columns, or features that `preprocessing_fn` makes, that a model predicts.
 
     Attributes:
-      columns: One name; several, whose values 0 and 1 are the classes of a row; or a
-        name for each of `outputs`, where a name may occur again.
+      columns: One name; several, whose values 0 and 1 are the classes of a row; or
+        those of `outputs` one after another, where a name may occur again.
         With `reconstructs`, transformed features; () for all of them.
-      outputs: The outputs of a model with several heads, each of which learns the
-        column in the same place; () for a model with one head.
+      outputs: The outputs of a model with several heads; () for one head.
+      widths: Number of `columns` of each of `outputs`.
       reconstructs: Whether there is no label: the model learns `columns`, which are
         features that it takes, too, such as an autoencoder.
     """
 
     columns: tuple[str, ...]
     outputs: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
     reconstructs: bool = False
 
     @classmethod
@@ -50,7 +52,9 @@ class Label:
                 features = setting[RECONSTRUCT]
                 columns = () if features == ALL else tuple(features)
                 return cls(columns, reconstructs=True)
-            return cls(tuple(setting.values()), tuple(setting))
+            heads = [cls.of(value).columns for value in setting.values()]
+            columns = tuple(itertools.chain.from_iterable(heads))
+            return cls(columns, tuple(setting), tuple(map(len, heads)))
         if not isinstance(setting, str):
             return cls(tuple(setting))
         if setting.startswith(('["', '{"')):
@@ -67,8 +71,11 @@ class Label:
             features = self.columns or ALL
             return json.dumps({RECONSTRUCT: features}, ensure_ascii=False)
         if self.outputs:
-            pairs = zip(self.outputs, self.columns, strict=True)
-            return json.dumps(dict(pairs), ensure_ascii=False)
+            heads = {
+                output: own.columns if own.is_several else own.text
+                for output, own in self.heads.items()
+            }
+            return json.dumps(heads, ensure_ascii=False)
         if len(self.columns) == 1:
             return self.columns[0]
         return json.dumps(self.columns, ensure_ascii=False)
@@ -100,17 +107,19 @@ class Label:
             return self
         return replace(self, columns=tuple(sorted(features)))
 
-    def by_head(self, named: dict[str, _T]) -> dict[str, _T]:
+    def by_head(
+        self, named: dict[str, _T], take: Callable[[dict[str, _T], Label], _T]
+    ) -> dict[str, _T]:
         """Takes what belongs to the label's columns out of a dict; several heads only.
 
         Args:
           named: Tensors, specs or others by column, which lose those of the label.
+          take: Takes what belongs to the label of one head out of such a dict.
 
         Returns:
-          The same by output.
+          The result of `take` by output.
         """
-        pairs = zip(self.outputs, self.columns, strict=True)
-        found = {output: named[name] for output, name in pairs}
+        found = {output: take({**named}, own) for output, own in self.heads.items()}
         for name in {*self.columns}:
             del named[name]
         return found
@@ -118,5 +127,9 @@ class Label:
     @property
     def heads(self) -> dict[str, Label]:
         """The label of each output; {} for a model with one head."""
-        pairs = zip(self.outputs, self.columns, strict=bool(self.outputs))
-        return {output: Label((column,)) for output, column in pairs}
+        columns = iter(self.columns)
+        pairs = zip(self.outputs, self.widths, strict=True)
+        return {
+            output: Label(tuple(itertools.islice(columns, width)))
+            for output, width in pairs
+        }

@@ -11,6 +11,7 @@ from strategos.components.errors import UserError, required
 from strategos.components.evaluation import trials
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.slices.slicing import CLASS, part_of, slicings
+from strategos.components.targets.label import Label
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.checks import ranking
@@ -146,17 +147,25 @@ def _is_number(text: str) -> bool:
 
 def _several_labels(config: Config, source: sources.Source) -> Iterator[UserError]:
     """Yields a problem for a column with several labels in a row among the first."""
-    target = config.target
-    if part_of(required(config.evaluator).task) and not target.is_several:
-        return
+    target, tasks = config.target, required(config.evaluator).task
+    by_head = {"": tasks} if isinstance(tasks, str) else tasks
+    for head, label in (target.heads or {"": target}).items():
+        if label.is_several or not part_of(by_head[head]):
+            yield from _of_several_values(config, source, label)
+
+
+def _of_several_values(
+    config: Config, source: sources.Source, label: Label
+) -> Iterator[UserError]:
     remedy = "If these are the classes of a row, make 0 or 1 of each in "
     remedy += "`preprocessing_fn` and set `evaluator.task: multi_label`; else remove "
     remedy += "`evaluator`."
-    if target.outputs:
-        remedy = "Let each head learn a column of one value."
-    if target.is_several:
+    if config.target.outputs:
+        remedy = "Let each head learn a column of one value, or set its task to "
+        remedy += "`multi_label` and make 0 or 1 of each class in `preprocessing_fn`."
+    if label.is_several:
         remedy = "Name columns of one value, 0 or 1."
-    for name in sorted({*target.columns} & {*source.lists}):
+    for name in sorted({*label.columns} & {*source.lists}):
         if (most := _most_values(source, name)) > 1:
             yield config.problem(
                 "label",
@@ -178,11 +187,12 @@ def _two_parts(config: Config, source: sources.Source) -> Iterator[UserError]:
     evaluator = required(config.evaluator)
     part = part_of(evaluator.task)
     if part in evaluator.slices and part in source.names:
+        task = "multi_label" if part == CLASS else "reconstruction"
         whose = "class of the label" if part == CLASS else "feature"
         yield config.problem(
             "evaluator.slices",
-            f"`{part}` is a column of {shown(source.path)}, and for {evaluator.task} "
-            f"the name of the slices by {whose}",
+            f"`{part}` is a column of {shown(source.path)}, and for {task} the name of "
+            f"the slices by {whose}",
             remedy="Rename the column, or remove it from `slices`.",
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
-from strategos.components.evaluation.slices.slicing import slicings
+from strategos.components.evaluation.slices.slicing import canonical, slicings
 
 _Value = TypeVar("_Value")
 
@@ -34,7 +34,7 @@ def sections(evaluator: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if isinstance(tasks, str):
         return {}
     # Rows are in the same slices for each head, bounds of the others included.
-    sliced = slicings({**evaluator, "task": ""})
+    sliced = slicings(evaluator)
     found = {}
     for head, task in tasks.items():
         metrics = [x for x in evaluator["metrics"] if split(x)[0] == head]
@@ -57,10 +57,15 @@ def merged(by_head: Mapping[str, Sequence[SliceMetrics]]) -> list[SliceMetrics]:
     """The metrics of all heads of each slice.
 
     Args:
-      by_head: The same slices of the same rows in the same order, by head.
+      by_head: The slices of the same rows, by head. Those by class are the slices of
+        heads whose rows have several.
     """
-    rows = zip(*by_head.values(), strict=True)
-    return [_of_slice(dict(zip(by_head, pieces, strict=True))) for pieces in rows]
+    pieces: dict[tuple[str, Any], dict[str, SliceMetrics]] = {}
+    for head, slices in by_head.items():
+        for piece in slices:
+            key = f"{piece.feature}", canonical(piece.value)
+            pieces.setdefault(key, {})[head] = piece
+    return [*map(_of_slice, pieces.values())]
 
 
 def _of_slice(pieces: Mapping[str, SliceMetrics]) -> SliceMetrics:

@@ -151,7 +151,7 @@ class Question:
             return ()
         if self.target.is_several:
             return self.target.columns
-        return all_names(candidate.classes, label.shape[1])
+        return all_names(candidate.class_names(self.head), label.shape[1])
 
 
 class Rows:

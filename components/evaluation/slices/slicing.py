@@ -113,9 +113,10 @@ def part_of(task: Any) -> str:
       task: One of `metrics.TASKS`, or one for each head.
 
     Returns:
-      "" for a task that compares one number of each row.
+      "" for tasks that compare one number of each row.
     """
-    return _PARTS.get(task, "") if isinstance(task, str) else ""
+    tasks = task.values() if isinstance(task, Mapping) else [task]
+    return next((_PARTS[each] for each in tasks if each in _PARTS), "")
 
 
 def canonical(value: Any) -> Any:

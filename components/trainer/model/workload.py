@@ -197,8 +197,9 @@ def _features(spec: WorkerSpec) -> dict[str, Any]:
                 key="label",
                 remedy=_LISTED,
             )
-    if spec.target.is_several:
-        _check_numbers(spec.target, feature_spec)
+    for label in (spec.target, *spec.target.heads.values()):
+        if label.is_several:
+            _check_numbers(label, feature_spec)
     if spec.weight:
         _check_target(spec, "weight", spec.weight, feature_spec)
     return feature_spec
@@ -226,7 +227,7 @@ def _label_spec(feature_spec: dict[str, Any], label: Label) -> Any:
     Of several heads a spec by output.
     """
     if label.outputs:
-        return label.by_head(feature_spec)
+        return label.by_head(feature_spec, _label_spec)
     if label.reconstructs:
         shapes = [feature_spec[name].shape for name in label.columns]
         values = [sum(map(math.prod, shapes))]

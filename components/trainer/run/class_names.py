@@ -30,9 +30,10 @@ def class_names(
       context: The facts of the training.
       head: The output of a model with several heads; "" for one head.
     """
-    label = context.target.heads[head].text if head else context.label
-    if context.target.is_several:
-        return [*context.target.columns]
+    target = context.target.heads[head] if head else context.target
+    label = target.text
+    if target.is_several:
+        return [*target.columns]
     if context.target.reconstructs:
         return reconstruction.names(context)
     kind = context.label_spec[head] if head else context.label_spec

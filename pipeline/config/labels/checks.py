@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationInfo
 
+from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import top
 from strategos.components.targets.label import Label
 from strategos.components.wording import choices, did_you_mean, listed, quoted
@@ -130,16 +131,9 @@ def _check_query(evaluator: Evaluator, label: Label, data: Data | None) -> None:
 def _check_evaluator(
     evaluator: Evaluator, label: Label, trainer: Trainer | None
 ) -> None:
-    if label.is_several and evaluator.task != "multi_label":
-        cause = (
-            f"{evaluator.task} compares one label a row, and `label` names "
-            f"{len(label.columns)} columns"
-        )
-        raise_all([reject_at(("task",), cause, expected="multi_label")])
-    for index, name in enumerate(evaluator.metrics if label.is_several else ()):
-        if top(name) > len(label.columns):
-            cause = f"`{name}`: `label` names {len(label.columns)} classes"
-            raise_all([reject_at(("metrics", index), cause)])
+    for head, own in (label.heads or {"": label}).items():
+        if own.is_several:
+            _check_classes(evaluator, own, head)
     if evaluator.task == "multi_label" and trainer and trainer.class_weight:
         raise reject(
             "`trainer.class_weight` weighs a row by its class, and with `task: "
@@ -147,3 +141,18 @@ def _check_evaluator(
             remedy="Remove it, or weigh the rows by a feature: `weight`.",
             because="trainer.class_weight",
         )
+
+
+def _check_classes(evaluator: Evaluator, label: Label, head: str) -> None:
+    """Rejects what does not compare several columns of classes."""
+    tasks, place = evaluator.task, ("task", head) if head else ("task",)
+    task = tasks if isinstance(tasks, str) else tasks[head]
+    if task != "multi_label":
+        cause = f"{task} compares one label a row, and `label` names "
+        cause += f"{len(label.columns)} columns" + f" for `{head}`" * bool(head)
+        raise_all([reject_at(place, cause, expected="multi_label")])
+    for index, name in enumerate(evaluator.metrics):
+        of_head, metric = naming.split(name) if head else ("", name)
+        if of_head == head and top(metric) > len(label.columns):
+            cause = f"`{name}`: `label` names {len(label.columns)} classes"
+            raise_all([reject_at(("metrics", index), cause)])

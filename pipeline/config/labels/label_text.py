@@ -50,12 +50,8 @@ def _heads(value: dict[Any, Any]) -> str:
         if not (isinstance(output, str) and re.fullmatch(r"[A-Za-z_][\w-]*", output)):
             raise reject(received=received(output), expected="the name of an output")
         if isinstance(column, list):
-            raise reject(
-                f"`{output}` names several columns, and a head learns one",
-                remedy="Give each column an output, or make one of them in "
-                "`preprocessing_fn`.",
-            )
-        if not (isinstance(column, str) and column):
+            _names(column, "names of columns")
+        elif not (isinstance(column, str) and column):
             raise reject(received=f"{output}: {received(column)}", expected=expected)
     if len(value) < 2:
         remedy = "For a model with one output, write its column alone."

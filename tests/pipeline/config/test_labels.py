@@ -25,6 +25,12 @@ def test_heads_have_columns_tasks_and_metrics(write):
     assert config.target.heads["size"].text == "amount"
     assert config.evaluator.task == {"kind": "multi_class", "size": "regression"}
     twice = HEADS.replace("size: amount", "size: species")
+    several = twice.replace("kind: species", "kind: [rain, wind]")
+    several = several.replace("multi_class", "multi_label")
+    several = several.replace("kind.accuracy", "kind.accuracy, kind.recall@top2")
+    target = load(write("c/pipeline.yaml", several)).config.target
+    assert target.columns == ("rain", "wind", "species") and not target.is_several
+    assert target.heads["kind"].is_several and target.of(target.text) == target
     assert load(write("b/pipeline.yaml", twice)).config.target.columns[1] == "species"
 
 
@@ -32,7 +38,14 @@ def test_heads_have_columns_tasks_and_metrics(write):
     ("old", "new", "key", "text"),
     [
         ("{kind: species, size: amount}", "{kind: species}", "label", "two heads or"),
-        ("kind: species", "kind: [species, age]", "label", "a head learns one"),
+        ("kind: species", "kind: [a, b]", "evaluator.task.kind", "names 2 columns"),
+        ("kind: species", "kind: [a, a]", "label", "`a` is named twice"),
+        (
+            "at_most: 3",
+            "at_most: 3, slices: {class: {at_most: 2}}",
+            "evaluator.bounds.size.mae.slices.class",
+            "not in `evaluator.slices`",
+        ),
         ("kind: species", "a.b: species", "label", "the name of an output"),
         ("kind: species", "kind: 3", "label", "two heads or more"),
         ("kind: species", "kid: species", "evaluator.task.kind", "Did you mean `kid`"),
@@ -44,7 +57,7 @@ def test_heads_have_columns_tasks_and_metrics(write):
             "evaluator.task",
             "the heads `kind` and `size`",
         ),
-        ("kind: multi_class", "kind: multi_label", "evaluator.task", "multi_class"),
+        ("kind: multi_class", "kind: reconstruction", "evaluator.task", "multi_class"),
         ("kind.accuracy", "kind.rmse", "evaluator.metrics.0", "for the task multi_cla"),
         ("kind.accuracy", "accuracy", "evaluator.metrics.0", "Write `HEAD.METRIC`"),
         (

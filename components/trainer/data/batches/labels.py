@@ -25,7 +25,7 @@ def taken(columns: dict[str, Any], label: Label) -> Any:
     if label.reconstructs:
         return _flat([tf.cast(columns[name], tf.float32) for name in label.columns])
     if label.outputs:
-        return label.by_head(columns)
+        return label.by_head(columns, taken)
     parts = [columns.pop(name) for name in label.columns]
     if len(parts) == 1:
         return parts[0]

@@ -41,6 +41,7 @@ def build_model(context):
                   weighted_metrics={"part": ["accuracy"]})
     return model
 """
+LISTS = '{"part": "part", "is_late": ["late", "odd"]}'
 OUTPUTS = {2: "[part, is_late]", 3: '{"part": part, "is_late": is_late}'}
 
 
@@ -75,7 +76,8 @@ def make(workload_in, write_flights, transform, spec_of, tmp_path_factory):
             "\n\n_one_label = preprocessing_fn\n\n\ndef preprocessing_fn(inputs):\n"
             "    made = _one_label(inputs)\n"
             '    part = tf.cast(made["hour"], tf.int64) // 6 % 4\n'
-            '    return {**made, "part": part}\n'
+            '    odd = tf.cast(made["hour"], tf.int64) % 2\n'
+            '    return {**made, "part": part, "odd": odd}\n'
         )
     write_flights(made, 1000, 300)
     transform(made)
@@ -84,6 +86,8 @@ def make(workload_in, write_flights, transform, spec_of, tmp_path_factory):
         text = text.replace("OUTPUTS", OUTPUTS[version])
         made.write_module(f"heads{version}", text)
         made.write_module(f"loop{version}", text + LOOP)
+        text = text.replace("Dense(1,", "Dense(2,")
+        made.write_module(f"lists{version}", text)
     unnamed = f"import keras\n{MODEL}".replace("OUTPUTS", OUTPUTS[2])
     made.write_module("unnamed", unnamed)
     swapped = f"import tf_keras as keras\n{MODEL}".replace("OUTPUTS", OUTPUTS[2])
@@ -112,6 +116,8 @@ def plain(spec, package):
     )
 
     def by_head(features, late):
+        if spec.target.heads["is_late"].is_several:
+            late = tf.concat([late, features["odd"]], 1)
         labels = {"is_late": late, "part": features["part"]}
         taken = {name: features[name] for name in ("distance", "temp")}
         return taken, labels, tf.cast(features["hour"][:, 0], tf.float32)
@@ -155,6 +161,23 @@ def test_heads_train_as_plain_keras(make, train_only, strategy, version):
     facts = train_only(spec)
     history, weights = plain(spec, PACKAGES[version])
     assert facts["history"].keys() >= history.keys() > {"part_loss", "is_late_mse"}
+    for name, values in history.items():
+        found = facts["history"][name]
+        np.testing.assert_allclose(found, values, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_weights(spec, weights)
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored", "parameter_server"])
+@pytest.mark.parametrize("version", PACKAGES)
+@pytest.mark.faults
+def test_a_head_of_several_columns_trains_as_plain_keras(
+    make, train_only, strategy, version
+):
+    own = {"mirrored": {"devices": 2}, "parameter_server": {"workers": 1}}
+    distribution = {"strategy": strategy, **own.get(strategy, {})}
+    spec = make(distribution, version, LISTS, module=f"lists{version}")
+    facts = train_only(spec)
+    history, weights = plain(spec, PACKAGES[version])
     for name, values in history.items():
         found = facts["history"][name]
         np.testing.assert_allclose(found, values, rtol=1e-5, atol=1e-5, err_msg=name)
