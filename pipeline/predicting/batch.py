@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
-import datetime
-import hashlib
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from strategos.components import errors, events, worker_process
-from strategos.components.data_files import shards, sources, spans
+from strategos.components import events, worker_process
+from strategos.components.data_files import sources, spans
 from strategos.components.data_files.listing import select_spans
-from strategos.components.data_files.sources.reading import Reading
-from strategos.components.errors import BadInputError, ExitCode, Place, UserError
-from strategos.components.files import digests, filesystems, storage, temporary
+from strategos.components.errors import BadInputError, ExitCode
+from strategos.components.files import filesystems, storage, temporary
 from strategos.components.predict.batch.folder import REJECTED, OutputFolder
+from strategos.components.predict.batch.request import BATCH_SIZE, Job, start
 from strategos.components.predict.piped import STDIN
-from strategos.components.predict.rows import Columns
 from strategos.components.push_targets import targets
 from strategos.components.user_code.workload_paths import WorkloadPaths
-from strategos.components.wording import choices, counted, did_you_mean, duration
+from strategos.components.wording import counted, duration
 from strategos.pipeline.checks import engine as engine_checks
 from strategos.pipeline.config.sections import Config
 from strategos.pipeline.plan.planning import engine_of
@@ -35,9 +28,7 @@ from strategos.pipeline.root.state import file_hashes
 from strategos.pipeline.view import quiet
 from strategos.pipeline.view.live import LiveView
 
-_WORKER = "strategos.components.predict.batch.process"
 _NODE = "Predict"
-_BATCH_SIZE = 4096
 
 
 def predict(arguments: argparse.Namespace, config: Config, model: Production) -> int:
@@ -65,13 +56,14 @@ def predict(arguments: argparse.Namespace, config: Config, model: Production) ->
     path = _absolute(arguments.output)
     _check_apart(path, files)
     with targets.local(model.path) as local:
-        request = _request(arguments, config, model, local, files)
-        _check_columns(request, Path(local), files)
-        folder = OutputFolder(**request["folder"])
+        job = _job(arguments, config, model, files)
+        request, key = job.request(local, file_hashes(config.run.root))
+        job.check_columns(local)
+        folder = OutputFolder(path, key, job.suffix)
         folder.check()
         with folder.held():
             folder.begin()
-            answer, seconds = _run(config, model, request)
+            answer, seconds = _run(config, model, request, folder)
     _show(answer, seconds, arguments.output, model)
     return ExitCode.DONE
 
@@ -158,117 +150,30 @@ def _check_apart(output: str, files: Sequence[str]) -> None:
             )
 
 
-def _request(
+def _job(
     arguments: argparse.Namespace,
     config: Config,
     model: Production,
-    local: str,
     files: Sequence[str],
-) -> dict[str, Any]:
-    """The request to the process that predicts; see `process.predict`."""
-    columns = Columns.of(Path(local))
-    reading = dataclasses.replace(
-        columns.reading,
+) -> Job:
+    return Job(
+        pipeline=config.name,
+        files=tuple(files),
+        columns=tuple(arguments.columns or ()),
+        format=arguments.format or "parquet",
+        batch_size=arguments.batch_size or BATCH_SIZE,
         on_bad_row=config.data.on_bad_row,
         max_bad_fraction=config.data.max_bad_fraction,
-        extra_columns="ignore",
+        version=model.version,
+        path=model.path,
     )
-    format_ = arguments.format or "parquet"
-    request = {
-        "files": list(files),
-        "reading": reading.to_json(),
-        "columns": arguments.columns or [],
-        "format": format_,
-        "batch_size": arguments.batch_size or _BATCH_SIZE,
-    }
-    about = {
-        "strategos": metadata.version("strategos"),
-        "pipeline": config.name,
-        "model": {
-            "version": model.version,
-            "path": model.path,
-            "sha256": _digest_of_model(local),
-        },
-        "data": _described(config, files),
-        "format": format_,
-        "copied": request["columns"],
-    }
-    # Other code may write other bytes; the memory allowed or the workers do not count.
-    code = digests.of_sources(Path(shards.__file__).parents[1])
-    hashed = json.dumps([request, about, code, _stack()], sort_keys=True)
-    key = hashlib.sha256(hashed.encode()).hexdigest()[:16]
-    created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    suffix = f".{format_}"
-    return {
-        **request,
-        "model": local,
-        "folder": {"path": _absolute(arguments.output), "key": key, "suffix": suffix},
-        "manifest": {"created": created, **about},
-    }
-
-
-def _stack() -> list[str]:
-    return [f"{x} {metadata.version(x)}" for x in ("tensorflow", "pyarrow")]
-
-
-def _digest_of_model(folder: str) -> str:
-    """SHA-256 of the names and contents of all files of a SavedModel."""
-    paths = sorted(str(x) for x in Path(folder).rglob("*") if x.is_file())
-    digest = hashlib.sha256()
-    for path, content in zip(paths, digests.digests(paths), strict=True):
-        digest.update(f"{os.path.relpath(path, folder)}\0{content}\0".encode())
-    return digest.hexdigest()
-
-
-def _described(config: Config, files: Sequence[str]) -> list[dict[str, Any]]:
-    """Path, size and digest of each data file."""
-    memo = file_hashes(config.run.root)
-    try:
-        found: list[str] = []
-        for remote in (False, True):
-            some = [x for x in files if filesystems.is_remote(x) == remote]
-            found += digests.digests(some, memo) if some else []
-        statuses = [storage.statuses([path])[0] for path in files]
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror or error}"
-        raise BadInputError(reason, place=Place(str(error.filename))) from error
-    local = [x for x in files if not filesystems.is_remote(x)]
-    order = [*local, *(x for x in files if filesystems.is_remote(x))]
-    by_path = dict(zip(order, found, strict=True))
-    return [
-        {"path": path, "bytes": status.size, "sha256": by_path[path]}
-        for path, status in zip(files, statuses, strict=True)
-    ]
-
-
-def _check_columns(
-    request: Mapping[str, Any], model: Path, files: Sequence[str]
-) -> None:
-    """Rejects files that lack a column, as far as their headers tell."""
-    columns, reading = Columns.of(model), Reading.from_json(request["reading"])
-    span = spans.Span(0, None, None, tuple(files))
-    try:
-        opened = [source for _, source in shards.open_files([span], reading)]
-    except UserError as error:
-        described = {**error.to_json(), "type": BadInputError.__name__}
-        raise errors.from_json(described) from error
-    for source in opened:
-        if source.open_ended:
-            continue
-        columns.check_names(source.path, source.names)
-        for name in request["columns"]:
-            if name not in source.names:
-                raise BadInputError(
-                    f"no column `{name}`",
-                    key="--columns",
-                    place=Place(source.path),
-                    expected=choices(source.names),
-                    remedy=did_you_mean(name, source.names),
-                )
 
 
 def _run(
-    config: Config, model: Production, request: Mapping[str, Any]
+    config: Config,
+    model: Production,
+    request: Mapping[str, Any],
+    folder: OutputFolder,
 ) -> tuple[dict[str, Any], float]:
     """Runs the process that predicts; returns its answer, and seconds."""
     started = time.time()
@@ -278,9 +183,9 @@ def _run(
         events.emit("run_started", **about)
         events.emit("node_started", node=_NODE)
         events.set_node(_NODE)
-        answer = worker_process.run(
-            _WORKER, request, name="predict", env=_environment(config, request)
-        )
+        here = WorkloadPaths(folder=str(config.folder), plugins=config.plugins)
+        environment = {**quiet.environment(), **here.to_environment()}
+        answer = start(request, folder, engine_of(config), environment)
         seconds = time.time() - started
         events.emit("node_finished", node=_NODE, seconds=seconds)
     return answer, seconds
@@ -296,24 +201,6 @@ def _shown() -> Iterator[str]:
             yield path
         finally:
             events.open_sink(None)
-
-
-def _environment(config: Config, request: Mapping[str, Any]) -> dict[str, str]:
-    engine, output = engine_of(config), request["folder"]["path"]
-    if engine.runner != "direct" and filesystems.is_remote(output):
-        key = request["folder"]["key"]
-        engine = dataclasses.replace(
-            engine, exchange=f"{output}/.predicting-{key}/sent"
-        )
-    here = WorkloadPaths(folder=str(config.folder), plugins=config.plugins)
-    return {
-        **quiet.environment(),
-        **worker_process.TENSORFLOW,
-        **worker_process.ONE_THREAD,
-        **worker_process.NO_GPU,
-        **engine.to_environment(),
-        **here.to_environment(),
-    }
 
 
 def _show(
