@@ -19,6 +19,7 @@ EVALUATOR = "Evaluator"
 EVALUATION_GATE = "EvaluationGate"
 INFRA_VALIDATOR = "InfraValidator"
 PUSHER = "Pusher"
+BULK_INFERRER = "BulkInferrer"
 
 RESOLVE = "Resolve"
 """The first step of a compiled pipeline; `strategos run` has no such node."""
@@ -33,7 +34,7 @@ ALL = (
     *(SPAN_VALIDATOR, SPAN_GATE),
     *(EXAMPLE_GEN, STATISTICS_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, EXAMPLE_VALIDATOR),
     *(ANOMALY_GATE, TRANSFORM, TRAINER, BASELINE_MODEL, EVALUATOR, EVALUATION_GATE),
-    *(INFRA_VALIDATOR, PUSHER),
+    *(INFRA_VALIDATOR, PUSHER, BULK_INFERRER),
 )
 """Every node, in the order of the graph."""
 
@@ -59,6 +60,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
         *(EXAMPLE_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, TRAINER, EVALUATION_GATE),
     ),
     PUSHER: (EXAMPLE_GEN, TRAINER, EVALUATOR, INFRA_VALIDATOR),
+    BULK_INFERRER: (TRAINER, EVALUATOR, EVALUATION_GATE, PUSHER),
 }
 """The nodes that each node follows directly, if the pipeline has them."""
 
@@ -78,10 +80,14 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = {
     EVALUATOR: {"blessing": "ModelBlessing", "evaluation": "ModelEvaluation"},
     INFRA_VALIDATOR: {"blessing": "InfraBlessing"},
     PUSHER: {"pushed_model": "PushedModel"},
+    BULK_INFERRER: {"inference_result": "InferenceResult"},
 }
 """The outputs of each node that has some, with the types of their artifacts."""
 
-ON_ENGINE = (SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR)
+ON_ENGINE = (
+    *(SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR),
+    BULK_INFERRER,
+)
 """Nodes whose work on data runs on the engine of the run."""
 
 GATES = {

@@ -82,6 +82,7 @@ TABLE = (
     RuntimeParameter("warm_start", str, _TRAINER, "trainer.warm_start"),
     RuntimeParameter("baseline", str, (node_ids.BASELINE_MODEL, node_ids.PUSHER)),
     RuntimeParameter("candidate", str, (node_ids.PUSHER,)),
+    RuntimeParameter("predicted_spans", str, (node_ids.BULK_INFERRER,)),
 )
 
 

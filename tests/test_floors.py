@@ -40,7 +40,8 @@ COMMANDS = (
     *("retrain_command", "runs_command", "schedule_command", "ui"),
 )
 COMPONENTS = (
-    *("baseline_model", "evaluator", "example_gen", "example_validator", "gate"),
+    *("baseline_model", "bulk_inferrer", "evaluator", "example_gen"),
+    *("example_validator", "gate"),
     *("import_schema_gen", "infra_validator", "pusher", "schema_gen"),
     *("span_validator", "statistics_gen", "trainer", "transform", "user_node"),
 )

@@ -16,6 +16,9 @@ from collections.abc import Mapping
 CONTENT = "sha256:"
 """Prefix of a parameter that names a folder by the hash of its content."""
 
+PREDICTED = "predict.data"
+"""The setting with the pattern of the files that a run predicts; in `others`."""
+
 VARIABLE = "STRATEGOS_WORKLOAD"
 """Name of the environment variable that holds the paths as JSON."""
 

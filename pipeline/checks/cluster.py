@@ -206,13 +206,17 @@ def _pusher_problems(
 ) -> Iterator[UserError]:
     for key, to in config.pusher.folders.items() if config.pusher else ():
         yield from _target_problems(config, section, target, key, to)
+    if config.predict:
+        to = config.predict.to
+        yield from _target_problems(config, section, target, "predict.to", to)
 
 
 def _target_problems(
     config: Config, section: Kubeflow | Vertex, target: str, key: str, to: str
 ) -> Iterator[UserError]:
     scheme = targets.scheme(to) if is_remote(to) else ""
-    is_plugin = scheme in targets.TARGETS and scheme not in targets.TARGETS.own
+    is_plugin = key != "predict.to" and scheme in targets.TARGETS
+    is_plugin = is_plugin and scheme not in targets.TARGETS.own
     if scheme and not is_plugin and scheme not in _PUSH_TO[target]:
         allowed = " or ".join(f"{each}://…" for each in _PUSH_TO[target])
         yield config.problem(

@@ -19,7 +19,7 @@ from strategos.components.files.filesystems import is_remote, needs_copies, unkn
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import declared
 from strategos.components.wording import choices, nearest
-from strategos.pipeline.checks import folders, module_source
+from strategos.pipeline.checks import folders, module_source, predicted
 from strategos.pipeline.checks.columns import column_problems
 from strategos.pipeline.config.nodes.sections import Node
 from strategos.pipeline.config.problems import shown
@@ -75,6 +75,7 @@ def check(
         *_module_problems(config, here=seen is None),
         *_custom_config_problems(config),
         *_declared_problems(config),
+        *predicted.check(config, seen),
         *(() if weights and elsewhere(weights) else _weights_problems(config)),
         *(() if seen else folders.check(config)),
     ]

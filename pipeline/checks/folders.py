@@ -67,7 +67,8 @@ def root_problems(config: Config) -> Iterator[UserError]:
 
 def _access_problems(config: Config) -> Iterator[UserError]:
     pushed = config.pusher.folders if config.pusher else {}
-    for key, folder in {"run.root": config.run.root, **pushed}.items():
+    predicted = {"predict.to": config.predict.to} if config.predict else {}
+    for key, folder in {"run.root": config.run.root, **pushed, **predicted}.items():
         if not is_remote(folder):
             cause = _not_writable(folder)
         elif key in pushed:

@@ -21,9 +21,11 @@ from strategos.components.files.filesystems import needs_copies
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.targets.label import Label
 from strategos.components.trainer.operation import Operation
+from strategos.components.user_code.workload_paths import PREDICTED
 from strategos.pipeline.config.cluster.sections import KNOWN_STEPS, Kubeflow, Vertex
 from strategos.pipeline.config.data import Data
 from strategos.pipeline.config.data_files.gates import Gates
+from strategos.pipeline.config.data_files.predict import Predict
 from strategos.pipeline.config.evaluator import Evaluator
 from strategos.pipeline.config.labels import checks as label_checks
 from strategos.pipeline.config.labels.label_text import LabelText
@@ -161,6 +163,11 @@ class Config(Section):
         description="Target of blessed models. Without this section, none is pushed.",
         validate_default=True,
     )
+    predict: Predict | None = Field(
+        None,
+        description="Files that the model of a run predicts once it is blessed and "
+        "pushed. Without this section, none are.",
+    )
     nodes: Nodes = Field(
         default_factory=dict,
         description="Components of your own, as further nodes, by name.",
@@ -247,7 +254,8 @@ class Config(Section):
     @property
     def other_data(self) -> dict[str, str]:
         """The patterns of data besides `data.examples`, by setting."""
-        return self.gates.other_data if self.gates else {}
+        predicted = {PREDICTED: self.predict.data} if self.predict else {}
+        return {**(self.gates.other_data if self.gates else {}), **predicted}
 
     @property
     def origins(self) -> dict[str, str]:
@@ -336,6 +344,19 @@ class Config(Section):
         if problems := list(node_problems(info.data, nodes)):
             raise_all(problems)
         return nodes
+
+    @field_validator("predict")
+    @classmethod
+    def _is_live(cls, predict: Predict | None, info: ValidationInfo) -> Predict | None:
+        pusher = info.data.get("pusher")
+        if predict and pusher and pusher.canary:
+            raise reject(
+                "a run pushes its model to `pusher.canary`, on trial, and predicts "
+                "with models that are live only",
+                remedy="Remove the section, and run `strategos predict PIPELINE_YAML "
+                "--spans … --output FOLDER` after each promotion.",
+            )
+        return predict
 
     @field_validator("gates")
     @classmethod

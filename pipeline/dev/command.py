@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.history.runs import Run
 
+_RELEASING = (node_ids.PUSHER, node_ids.BULK_INFERRER)
 _LOOK_SECONDS = 0.2
 _Seen: TypeAlias = Mapping[Path, tuple[int, int] | None]
 
@@ -198,11 +199,10 @@ class _Loop:
 
 
 def _last_before_push(config: Config) -> str | None:
-    """The node to end with; None for a pipeline that pushes nothing."""
+    """The node to end with; None for a pipeline that neither pushes nor predicts."""
     known = order.names(config)
-    if node_ids.PUSHER not in known:
-        return None
-    return known[known.index(node_ids.PUSHER) - 1]
+    released = [known.index(x) for x in _RELEASING if x in known]
+    return known[min(released) - 1] if released else None
 
 
 def _print(text: str) -> None:

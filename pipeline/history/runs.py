@@ -17,6 +17,7 @@ from strategos.components import errors
 from strategos.components.data_files import span_checks
 from strategos.components.errors import UserError
 from strategos.components.evaluation import summary as verdicts
+from strategos.components.push_targets.predictions import PREDICTIONS
 from strategos.components.pusher import SLOT
 from strategos.components.wording import nearest
 from strategos.pipeline.history import warned
@@ -75,6 +76,7 @@ class Run:
       metrics: Overall metrics of the model.
       nodes: Nodes in the order in which they started; empty in a history.
       pushed: Destination and version of the model, if it was pushed.
+      predicted: Folder of the predictions that the run made, or found made, if any.
       slot: `canary` if it was pushed on trial, `approval` if it awaits a decision.
       failed_node: The node that ended the run, if one did.
       cause: The printed error of that node.
@@ -102,6 +104,7 @@ class Run:
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     nodes: tuple[NodeRun, ...] = ()
     pushed: tuple[str, str] | None = None
+    predicted: str | None = None
     slot: str = ""
     failed_node: str | None = None
     cause: str | None = None
@@ -331,6 +334,7 @@ def _listed_facts(artifacts: Iterable[mlmd.Artifact]) -> dict[str, Any]:
         "pushed": (push["pushed_destination"], push.get("pushed_version", ""))
         if push.get("pushed")
         else None,
+        "predicted": by_type.get("InferenceResult", {}).get(PREDICTIONS),
         "slot": push.get(SLOT, ""),
     }
 

@@ -76,15 +76,8 @@ _NOT_COMPILED = (
     *("data.examples", "data.complete", "data.prepare", "data.query", "schema.file"),
     *("trainer.checkpoint", "trainer.fresh_every", "trainer.compare_fresh"),
     *("run.metadata", "run.metadata_timeout", "run.runner", "run.engine", "run.cache"),
-    *(
-        "run.memory",
-        "run.retries",
-        "run.report",
-        "schedule",
-        "notify",
-        "kubeflow",
-        "vertex",
-    ),
+    *("run.memory", "run.retries", "run.report"),
+    *("schedule", "notify", "kubeflow", "vertex"),
 )
 """Settings that are not in the compiled pipeline, besides runtime parameters."""
 
@@ -100,6 +93,7 @@ class Fingerprints:
       readers: Of the readers of data that are plug-ins.
       metrics: Of the metrics that are plug-ins.
       gates: Of the gates that are plug-ins.
+      predicted_readers: Of the readers of the files to predict that are plug-ins.
       nodes: Of the modules of the user's own nodes, by the node's name.
     """
 
@@ -109,6 +103,7 @@ class Fingerprints:
     readers: str = ""
     metrics: str = ""
     gates: str = ""
+    predicted_readers: str = ""
     nodes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -134,6 +129,7 @@ class Fingerprints:
             readers=plugins.versions(plugins.readers(config)),
             metrics=plugins.versions(plugins.metrics(config)),
             gates=plugins.versions(plugins.gates(config)),
+            predicted_readers=plugins.versions(plugins.predicted_readers(config)),
             nodes={name: of_code(node) for name, node in config.nodes.items()},
         )
 
@@ -241,6 +237,8 @@ def settings_key(config: Config, fingerprints: Fingerprints) -> str:
     settings["run"].pop("root")
     for key, folder in config.pusher.folders.items() if config.pusher else ():
         settings["pusher"][key.rpartition(".")[2]] = _below(config.folder, folder)
+    if config.predict:
+        settings["predict"]["to"] = _below(config.folder, config.predict.to)
     parameters = config.runtime_parameters()
     settings |= parameters | {
         "spans": "",
@@ -276,6 +274,8 @@ def _compiled_settings(config: Config) -> dict[str, Any]:
         (settings[section] if section else settings).pop(name)
     if config.gates:  # the content of files is in the parameter `compared_spans`
         settings["gates"] = config.gates.without_paths(by_alias=True)
+    if config.predict:  # the content of files is in the parameter `predicted_spans`
+        settings["predict"].pop("data")
     return settings
 
 

@@ -1,9 +1,9 @@
-"""Wires the components of a config to a TFX pipeline; no other module wires any.
+"""Wires the components of a config to a TFX pipeline; no other module wires ours.
 
     SpanValidator → SpanGate
       → ExampleGen → StatisticsGen → SchemaGen | ImportSchemaGen → ExampleValidator
       → AnomalyGate → Transform → Trainer → BaselineModel → Evaluator
-      → EvaluationGate → InfraValidator → Pusher
+      → EvaluationGate → InfraValidator → Pusher → BulkInferrer
 
 A gate is a separate node after the one that measures, so that the measurement is
 published even if the gate stops the run. A section missing from the config adds no
@@ -17,20 +17,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
 from strategos.components.pusher import APPROVAL, CANARY
 from strategos.components.user_code import modules
-from strategos.components.user_code.workload_paths import WorkloadPaths
+from strategos.components.user_code.workload_paths import PREDICTED, WorkloadPaths
 from strategos.pipeline.config.nodes import order
-from strategos.pipeline.config.nodes.sections import Node
 from strategos.pipeline.config.operating import Pusher as PusherSection
 from strategos.pipeline.config.sections import Config, Transform
 from strategos.pipeline.config.trainer import Trainer
 from strategos.pipeline.plan import caching
 from strategos.pipeline.plan.caching import Fingerprints, stack_versions
-from strategos.pipeline.plan.user_nodes import specs
+from strategos.pipeline.plan.user_nodes import wiring
 
 if TYPE_CHECKING:
     from tfx.dsl.components.base.base_node import BaseNode
@@ -70,10 +70,13 @@ def build(
     data = _data_nodes(config, paths, fingerprints, parameters)
     model = _model_nodes(config, paths, fingerprints, parameters, data, local)
     release = _release_nodes(config, fingerprints, parameters, data, model)
-    ours = [*spans, *data.values(), *model.values(), *release.values()]
+    predicting = _predicting_nodes(
+        config, paths, fingerprints, parameters, {**model, **release}
+    )
+    ours = [*spans, *data.values(), *model.values(), *release.values(), *predicting]
     made = {node.id: node for node in ours}
     if config.nodes:
-        _add_user_nodes(made, local, paths, fingerprints, on_cluster=on_cluster)
+        wiring.add(made, local, paths, fingerprints, on_cluster=on_cluster)
     for name, earlier in order.follows(made, config.nodes).items():
         made[name].add_upstream_nodes([made[each] for each in sorted(earlier)])
     return Pipeline(
@@ -130,7 +133,7 @@ def _span_nodes(
         gates["versions"] = fingerprints.gates
     validator = SpanValidator(
         pattern=paths.examples,
-        others=_json(dict(paths.others)),
+        others=_json(config.gates.other_data if paths.others else {}),
         gates=_json({**gates, "on_anomaly": config.schema_.on_anomaly}),
         schema_file=paths.schema,
         schema_fingerprint=fingerprints.schema,
@@ -304,6 +307,35 @@ def _evaluation_nodes(
     return {"baseline": baseline, "evaluator": evaluator, "gate": gate}
 
 
+def _predicting_nodes(
+    config: Config,
+    paths: WorkloadPaths,
+    fingerprints: Fingerprints,
+    parameters: _Parameters,
+    before: Mapping[str, BaseNode],
+) -> list[BaseNode]:
+    section = config.predict
+    if not section:
+        return []
+    from strategos.components.bulk_inferrer.component import BulkInferrer
+
+    evaluator, pusher = before.get("evaluator"), before.get("pusher")
+    node = BulkInferrer(
+        model=before["trainer"].outputs["model"],
+        model_blessing=evaluator.outputs["blessing"] if evaluator else None,
+        pushed_model=pusher.outputs["pushed_model"] if pusher else None,
+        pattern=paths.others.get(PREDICTED, ""),
+        destination=section.to,
+        format=section.format,
+        columns=_json(section.columns),
+        reading=config.data.reading.to_json(),
+        readers=fingerprints.predicted_readers,
+        pipeline=config.name,
+        **parameters.of(node_ids.BULK_INFERRER),
+    )
+    return [node]
+
+
 def _target(pusher: PusherSection) -> dict[str, Any]:
     """Where the Pusher pushes to: the folder that serves, or its canary slot."""
     to = pusher.target.uri
@@ -314,65 +346,10 @@ def _target(pusher: PusherSection) -> dict[str, Any]:
     return {"destination": to, "keep": pusher.keep, "endpoint": endpoint}
 
 
-def _add_user_nodes(
-    made: dict[str, BaseNode],
-    config: Config,
-    paths: WorkloadPaths,
-    fingerprints: Fingerprints,
-    *,
-    on_cluster: bool,
-) -> None:
-    """Adds the nodes of `nodes` to `made`, and wires them to the others.
-
-    Raises:
-      ConfigError: See `build`.
-    """
-    from strategos.components.user_node import component
-
-    own = config.nodes
-    try:
-        classes = specs.classes(config)
-        known = specs.read(config, fingerprints, classes)
-        for name in (each for each in order.names(config) if each in own):
-            node = own[name]
-            module = _module(paths, node, fingerprints.nodes[name])
-            with specs.explaining(config, name):
-                made[name] = component.make(
-                    classes[name],
-                    name,
-                    {**module, "component": node.component, "gate": node.gate},
-                    {key: made[x].outputs[y] for key, (x, y) in node.producers.items()},
-                    specs.values(node, known[name]),
-                    on_cluster=on_cluster,
-                )
-    finally:
-        modules.forget()
-    for old, name in order.replaced(own).items():
-        _replace(made, made.pop(old), made[name])
-
-
-def _replace(made: dict[str, BaseNode], old: BaseNode, new: BaseNode) -> None:
-    """Gives the outputs of `new` to all nodes that take outputs of `old`."""
-    for node in made.values():
-        for key, channel in node.inputs.items():
-            if channel.producer_component_id == old.id:
-                node.spec.inputs[key] = new.outputs[channel.output_key]
-
-
 def _user_module(
     paths: WorkloadPaths, section: Transform | Trainer, fingerprint: str
 ) -> str:
-    return _json(_module(paths, section, fingerprint))
-
-
-def _module(
-    paths: WorkloadPaths, section: Transform | Trainer | Node, fingerprint: str
-) -> dict[str, Any]:
-    """The arguments by which an executor finds the user's module; its fingerprint."""
-    named: dict[str, Any] = {"folder": paths.folder} if paths.folder else {}
-    if section.files:
-        named["files"] = section.files
-    return {**named, "module": section.module, "fingerprint": fingerprint}
+    return _json(wiring.module(paths, section, fingerprint))
 
 
 def _json(value: Any) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import events, node_ids, runtime_parameters
-from strategos.components.data_files import spans
+from strategos.components.data_files import predicted_spans, spans
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError, required
 from strategos.components.evaluator import SUMS_VARIABLE
@@ -132,6 +132,7 @@ def parameters(
         "spans": json.dumps([[span.number, span.version] for span in chosen]),
         "data_fingerprint": spans.fingerprint(chosen, memo),
         "compared_spans": _compared(config, data, new),
+        "predicted_spans": _predicted(config),
     }
 
 
@@ -141,7 +142,19 @@ def _compared(config: Config, data: Listing, new: Collection[int]) -> str:
         return NOTHING
     memo = file_hashes(config.run.root)
     try:
-        return compared_spans.compared_spans(data, new, config.other_data, memo)
+        others = config.gates.other_data
+        return compared_spans.compared_spans(data, new, others, memo)
+    except UserError as error:
+        raise config.located(error) from error
+
+
+def _predicted(config: Config) -> str:
+    """The files that `predict` names, in the form of its parameter."""
+    if not config.predict:
+        return NOTHING
+    memo = file_hashes(config.run.root)
+    try:
+        return predicted_spans.choose(**config.predict.choice, memo=memo)
     except UserError as error:
         raise config.located(error) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from strategos.components.data_files import sources
@@ -29,6 +29,7 @@ def used(config: Config) -> Iterator[tuple[Registry[Any], str]]:
       config: The effective settings.
     """
     yield from readers(config)
+    yield from predicted_readers(config)
     if config.data.query:
         yield DATABASES, databases.scheme(config.data.query.database)
     yield from gates(config)
@@ -43,7 +44,16 @@ def used(config: Config) -> Iterator[tuple[Registry[Any], str]]:
 
 def readers(config: Config) -> Iterator[tuple[Registry[Any], str]]:
     """Yields the readers of the data: all of them if the pattern names no suffix."""
-    patterns = (config.data.examples, *config.other_data.values())
+    compared = config.gates.other_data if config.gates else {}
+    yield from _readers((config.data.examples, *compared.values()))
+
+
+def predicted_readers(config: Config) -> Iterator[tuple[Registry[Any], str]]:
+    """Yields the readers of the files that `predict` names."""
+    yield from _readers((config.predict.data,) if config.predict else ())
+
+
+def _readers(patterns: Iterable[str]) -> Iterator[tuple[Registry[Any], str]]:
     for name in map(sources.name_of, patterns):
         yield from ((SOURCES, each) for each in ([name] if name else SOURCES))
 

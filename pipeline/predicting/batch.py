@@ -162,8 +162,7 @@ def _job(
         columns=tuple(arguments.columns or ()),
         format=arguments.format or "parquet",
         batch_size=arguments.batch_size or BATCH_SIZE,
-        on_bad_row=config.data.on_bad_row,
-        max_bad_fraction=config.data.max_bad_fraction,
+        bad_rows=config.data.reading,
         version=model.version,
         path=model.path,
     )

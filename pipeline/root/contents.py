@@ -21,6 +21,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from strategos.components.files import digests, storage
 from strategos.components.files.filesystems import is_remote
+from strategos.components.push_targets import predictions
 from strategos.components.wording import abridged, counted
 from strategos.pipeline.root.state import make_state, state_folder
 
@@ -103,7 +104,7 @@ def damaged(
     damages = []
     for artifact, content in zip(recorded, _contents(recorded, root), strict=True):
         made = json.loads(artifact.custom_properties[_CONTENT].string_value)
-        if differences := _differences(made, content):
+        if differences := _differences(made, content) or _lost(artifact):
             damages.append(Damage(artifact, differences))
     return damages
 
@@ -159,6 +160,15 @@ def _files(uri: str) -> list[str]:
     walked = os.walk(uri)
     paths = (os.path.join(folder, x) for folder, _, names in walked for x in names)
     return sorted(filter(os.path.isfile, paths))  # no dangling links
+
+
+def _lost(artifact: mlmd.Artifact) -> str:
+    """What is gone of the predictions that a manifest describes; "" for nothing."""
+    if predictions.PREDICTIONS not in artifact.custom_properties:
+        return ""
+    return predictions.lost(
+        artifact.custom_properties[predictions.PREDICTIONS].string_value
+    )
 
 
 def _differences(recorded: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -42,6 +42,7 @@ _STANDING = {"types", "trained", "trivial"}  # The same in run after run.
 _VERBATIM = {
     "pushed",
     "serving",
+    "predicted",
     "query it",
     "log",
 }  # To be copied: never broken into lines.
@@ -288,6 +289,8 @@ def _ending(run: Run, next_step: str | None) -> Iterator[tuple[str, Text | str]]
             yield "decide", Text(decide, style="bold")
         elif next_step and not run.slot:
             yield "query it", Text(next_step, style="bold")
+    if run.predicted:
+        yield "predicted", filesystems.short(run.predicted)
     ended_badly = run.outcome in ("failed", "stopped", "interrupted")
     if run.log and (ended_badly or not next_step):
         yield "log", filesystems.short(run.log)
@@ -323,7 +326,8 @@ def _verdict(run: Run) -> Iterator[tuple[str, Text | str]]:
     faults = verdicts.faults(run.summary)
     if not faults:
         reason, node = run.summary["reason"], run.failed_node
-        if run.outcome == "blessed":  # on a cluster, whose steps of reports may fail
+        # On a cluster, steps of reports may fail; BulkInferrer follows the push.
+        if run.outcome == "blessed" or run.pushed:
             node = None
         if node:  # after the evaluation
             reason = f"{node} {_ENDED.get(run.outcome, 'failed')}; {reason}"

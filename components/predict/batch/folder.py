@@ -18,14 +18,15 @@ import dataclasses
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from strategos.components.data_files.findings import rejected
 from strategos.components.errors import BadInputError, UserError
 from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.push_targets.predictions import MANIFEST, lost
 
-MANIFEST = "_manifest.json"
 REJECTED = "_rejected"
 _STAGING = ".predicting-"
 _LOCK = ".predicting.lock"
@@ -45,6 +46,28 @@ class OutputFolder:
     path: str
     key: str
     suffix: str
+
+    @classmethod
+    def below(cls, parent: str, key: str, suffix: str) -> OutputFolder:
+        """The folder for predictions in a folder that has those of many runs.
+
+        Args:
+          parent: Absolute path or URL; its folders are named by time and key.
+          key: As above. Predictions that are there already, or that were begun, keep
+            their folder.
+          suffix: As above.
+
+        Raises:
+          BadInputError: `parent` is no folder.
+        """
+        now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        made = cls(f"{parent}/{now}-{key}", key, suffix)
+        for name in reversed(cls(parent, key, suffix)._entries()):
+            known = cls(f"{parent}/{name}", key, suffix)
+            is_ours = name.endswith(f"-{key}")
+            if is_ours and (known._is_begun() or not lost(known.path)):
+                return known
+        return made
 
     def check(self) -> None:
         """Rejects a folder with other files, or one that cannot be written.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from strategos.components import errors, worker_process
 from strategos.components.data_files import shards, spans
@@ -36,10 +36,9 @@ class Job:
       columns: The columns to copy.
       format: A name in `FORMATS`.
       batch_size: Rows that the model predicts at once, at most.
-      on_bad_row: `data.on_bad_row`.
-      max_bad_fraction: `data.max_bad_fraction`.
+      bad_rows: Says what happens to bad rows; the rest is as the model has it.
       version: The pushed version of the model; None for a model that is not pushed.
-      path: Path or URL of the model, for the manifest.
+      path: Path or URL of that version, for the manifest; None without one.
     """
 
     pipeline: str
@@ -47,10 +46,9 @@ class Job:
     columns: Sequence[str]
     format: str
     batch_size: int
-    on_bad_row: Literal["fail", "quarantine"]
-    max_bad_fraction: float
+    bad_rows: Reading
     version: int | None
-    path: str
+    path: str | None
 
     @property
     def suffix(self) -> str:
@@ -133,8 +131,8 @@ class Job:
     def _reading(self, local: str) -> str:
         reading = dataclasses.replace(
             Columns.of(Path(local)).reading,
-            on_bad_row=self.on_bad_row,
-            max_bad_fraction=self.max_bad_fraction,
+            on_bad_row=self.bad_rows.on_bad_row,
+            max_bad_fraction=self.bad_rows.max_bad_fraction,
             extra_columns="ignore",
         )
         return reading.to_json()

@@ -133,6 +133,7 @@ _OF_SECTIONS = {
         *(node_ids.BASELINE_MODEL, node_ids.EVALUATOR, node_ids.EVALUATION_GATE)
     },
     "pusher": {node_ids.INFRA_VALIDATOR, node_ids.PUSHER},
+    "predict": {node_ids.BULK_INFERRER},
 }
 
 

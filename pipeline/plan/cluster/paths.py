@@ -58,6 +58,9 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
             for name, key in gates.keys.items()
         }
         gates = gates.model_copy(update={"skew": skew, "keys": keys})
+    predict = config.predict
+    if predict:
+        predict = predict.model_copy(update={"data": at(predict.data)})
     targets = {"kubeflow": config.kubeflow, "vertex": config.vertex}
     copy = config.model_copy(
         update={
@@ -65,6 +68,7 @@ def moved(config: Config, section: Kubeflow | Vertex) -> Config:
                 update={"examples": at(data.examples), "complete": complete}
             ),
             "gates": gates,
+            "predict": predict,
             "schema_": config.schema_.model_copy(
                 update={"file": at(config.schema_.file)}
             ),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from strategos.components import node_ids, runtime_parameters
 from strategos.components.container import step_record
-from strategos.components.data_files import spans
+from strategos.components.data_files import predicted_spans, spans
 from strategos.components.data_files.listing import Completeness, Listing
 from strategos.components.data_files.queries import snapshots
 from strategos.components.errors import BadInputError, UserError
@@ -48,7 +48,7 @@ SETTINGS = "settings"
 _COMMAND = ["python", "-m", "strategos.pipeline.plan.cluster.resolve"]
 _OUTPUTS = (
     *("spans", "data_fingerprint", "compared_spans"),
-    *("baseline", "warm_start", "candidate"),
+    *("baseline", "warm_start", "candidate", "predicted_spans"),
 )
 _DECLARED = (*_OUTPUTS, SETTINGS)
 _GIVEN = ("spans", "baseline", "warm_start")
@@ -75,6 +75,7 @@ class ResolveRequest:
       take_over: As in `planning.RunOptions`.
       made_from: Of `record.to_json`, without data and stack; {} keeps no record.
       query: The fields of a `snapshots.Query`; {} without a database.
+      predicted: The arguments of `predicted_spans.choose`; {} without `predict`.
       modules: URLs of the archives with the user's modules; empty if the image has
         them.
     """
@@ -94,6 +95,7 @@ class ResolveRequest:
     take_over: str | None = None
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     query: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    predicted: Mapping[str, str] = dataclasses.field(default_factory=dict)
     modules: Sequence[str] = ()
 
     @classmethod
@@ -108,6 +110,7 @@ class ResolveRequest:
           take_over: As in `planning.RunOptions`.
         """
         complete = config.data.completeness or Completeness()
+        gates, predict = config.gates, config.predict
         to = config.pusher.to if config.pusher else ""
         return cls(
             pattern=config.data.examples,
@@ -117,12 +120,13 @@ class ResolveRequest:
             destination=to,
             key=key,
             gangs=config.trainer.distribution.launcher != "local",
-            gates=config.gates is not None,
-            others=config.other_data,
+            gates=gates is not None,
+            others=gates.other_data if gates else {},
             fresh_every=config.trainer.fresh_every,
             cache=config.run.cache,
             root=config.run.root,
             take_over=take_over,
+            predicted=predict.choice if predict else {},
         )
 
 
@@ -232,12 +236,16 @@ def answer(
         answers["compared_spans"] = compared_spans.compared_spans(
             data, new, question.others
         )
+    predicted = NOTHING
+    if question.predicted:
+        predicted = predicted_spans.choose(**question.predicted, memo=memo)
     candidate = _candidate(question.key, {**parameters, **answers})
     return {
         **answers,
         "baseline": _baseline(question, parameters, serving, candidate),
         "warm_start": _weights(question, parameters["warm_start"], serving, candidate),
         "candidate": candidate,
+        "predicted_spans": predicted,
     }
 
 

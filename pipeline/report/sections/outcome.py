@@ -77,6 +77,8 @@ def _about(run: Run) -> Iterator[tuple[str, Cell]]:
         yield "took", duration(run.duration)
     if run.pushed:
         yield (run.slot or "pushed"), run.pushed[0]
+    if run.predicted:
+        yield "predicted", run.predicted
     if run.reason:
         yield "reason of the run", run.reason
     if run.warnings:

@@ -258,7 +258,7 @@ def _request(config: Config, span: Span, usual: Sequence[Span]) -> dict[str, Any
         "span": [span.number, span.version],
         "usual": [[each.number, each.version] for each in usual],
         "gates": gates and {**gates, "on_anomaly": config.schema_.on_anomaly},
-        "others": config.other_data,
+        "others": config.gates.other_data if config.gates else {},
         "label": config.label,
         "weight": config.weight,
         "evaluator": evaluator.model_dump(mode="json", exclude_none=True),
