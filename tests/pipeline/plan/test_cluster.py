@@ -161,6 +161,40 @@ def test_every_step_waits_for_the_one_that_resolves(compiled):
     assert all(each == {"enableCache": True} for each in caching)
 
 
+@pytest.mark.parametrize("target", ["kubeflow", "vertex"])
+def test_files_to_predict_are_chosen_by_the_first_step(compiled, target):
+    from google.protobuf import json_format
+    from kfp.pipeline_spec import pipeline_spec_pb2
+
+    section = {"data": "new/{SPAN}.csv", "to": "gs://bucket/scored", "columns": ["id"]}
+    text = compiled(target, f"predict={json.dumps(section)}").read_text()
+    spec = next(yaml.safe_load_all(text))
+    spec = spec.get("pipelineSpec", spec)
+    json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    (task, first) = (
+        spec["root"]["dag"]["tasks"][x] for x in ("BulkInferrer", "Pusher")
+    )
+    parameters, artifacts = task["inputs"]["parameters"], task["inputs"]["artifacts"]
+    source = {"producerTask": "Resolve", "outputParameterKey": "predicted_spans"}
+    assert parameters["predicted_spans"] == {"taskOutputParameter": source}
+    constants = {
+        name: each["runtimeValue"]["constant"]
+        for name, each in parameters.items()
+        if "runtimeValue" in each
+    }
+    assert constants["pattern"] == "/workload/new/{SPAN}.csv"
+    assert constants["destination"] == "gs://bucket/scored"
+    producers = {x["taskOutputArtifact"]["producerTask"] for x in artifacts.values()}
+    assert producers == {"Trainer", "Evaluator", "Pusher"}
+    assert {"Pusher", "Resolve"} <= {*task["dependentTasks"]}
+    assert "BulkInferrer" not in first["dependentTasks"]
+    assert task["cachingOptions"] == {"enableCache": True}
+    assert "predicted_spans" not in spec["root"]["inputDefinitions"]["parameters"]
+    executor = spec["deploymentSpec"]["executors"]["Resolve_executor"]
+    asked = json.loads(executor["container"]["args"][1])["predicted"]
+    assert asked == {"pattern": "/workload/new/{SPAN}.csv", "which": "latest"}
+
+
 def environments(spec):
     """The variables of each step's container."""
     executors = spec["deploymentSpec"]["executors"]

@@ -39,6 +39,33 @@ def test_spans_and_their_content_are_those_of_a_run_here(workload, question):
             assert there[name] == here[name]
 
 
+def test_files_to_predict_are_those_of_a_run_here(workload):
+    new = workload.parent / "new"
+    new.mkdir()
+    for span in (3, 4):
+        (new / f"{span}.csv").write_text(f"tail,carrier\nN{span},UA\n")
+    section = {"data": "new/{SPAN}.csv", "to": "scored"}
+
+    def both(**more):
+        sets = [f"predict={json.dumps(section | more)}"]
+        config = loading.load(workload, (), sets).config
+        here = planning.parameters(config, config.data.listing())["predicted_spans"]
+        asked = resolve.ResolveRequest.of(config, "code")
+        there = answered(resolve.ResolveRequest(**vars(asked)), RUN)
+        assert there["predicted_spans"] == here
+        return here, there["candidate"]
+
+    newest, candidate = both()
+    assert json.loads(newest)["spans"] == [[4, None]]
+    assert json.loads(both(spans="all")[0])["spans"] == [[3, None], [4, None]]
+    (new / "4.csv").write_text("tail,carrier\nN4,AA\n")
+    changed, same = both()
+    assert changed != newest and same == candidate
+    config = loading.load(workload, (), ()).config
+    alone = planning.parameters(config, config.data.listing())
+    assert alone["predicted_spans"] == "none"
+
+
 def test_only_complete_spans_are_read(workload):
     marked = ["data.complete.marker=data/span-{SPAN}/_SUCCESS"]
     (workload.parent / "data" / "span-1" / "_SUCCESS").touch()
