@@ -167,7 +167,9 @@ def test_heads_train_as_plain_keras(make, train_only, strategy, version):
     assert_weights(spec, weights)
 
 
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored", "parameter_server"])
+@pytest.mark.parametrize(
+    "strategy", ["one_device", "mirrored", "central_storage", "parameter_server"]
+)
 @pytest.mark.parametrize("version", PACKAGES)
 @pytest.mark.faults
 def test_a_head_of_several_columns_trains_as_plain_keras(
