@@ -21,6 +21,9 @@ def check_numbers(
 ) -> None:
     """Rejects a model of classes without known names that numbers them otherwise.
 
+    A label whose definition depends on the data, such as "above the median", may give
+    some rows another class: then both models are judged by the candidate's.
+
     Args:
       model: The model.
       candidate: The model whose preprocessing has made the label.
@@ -29,16 +32,18 @@ def check_numbers(
       question: The label and the task.
 
     Raises:
-      UserError: The model's own preprocessing gives a row another class.
+      UserError: The model's own preprocessing exchanges numbers of classes.
     """
     named = [x.class_names(question.head) for x in (model, candidate)]
     if question.task not in ("binary", "multi_class") or all(named):
         return
     if (own := rows.numbered_by(model)) is None:
         return
-    differing = np.flatnonzero(own != label[: len(own)])
-    if len(differing):
-        was, now = own[differing[0]], label[differing[0]]
+    pairs = np.unique([own, label[: len(own)]], axis=1)
+    of_each = [np.unique(numbers).size for numbers in pairs]
+    exchanged = pairs[:, pairs[0] != pairs[1]]
+    if exchanged.size and of_each == [pairs.shape[1]] * 2:
+        was, now = exchanged[:, 0]
         raise model.error(
             f"numbers the classes of `{question.label}` otherwise than the candidate, "
             f"such as {was:g} for {now:g}, so their answers cannot be compared. Such "

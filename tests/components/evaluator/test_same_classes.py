@@ -5,6 +5,7 @@ TFMA reads the label of each model through that model's own preprocessing.
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -90,6 +91,19 @@ def test_numbers_of_unnamed_classes_that_differ_are_not_compared(production, com
     verdict, _ = compare(*models, bounds={"accuracy": {"may_drop": 0.5}})
     assert not verdict["blessed"] and not verdict["baseline"]
     assert "numbers the classes of `grade_name` otherwise" in verdict["warnings"][0]
+
+
+def test_a_label_that_some_rows_have_otherwise_is_judged_by_the_candidates(
+    linear, tmp_path, compare
+):
+    """A definition that depends on the data is no exchange of numbers."""
+    folders = []
+    for low in (0, 1):
+        grade = functools.partial(tf.maximum, tf.constant(low, tf.int64))
+        model = linear(MATRIX, tf.nn.softmax, grade=grade)
+        folders.append(model.save(tmp_path / str(low)))
+    verdict, _ = compare(*folders)
+    assert verdict["baseline"] == pytest.approx(verdict["overall"], rel=1e-6)
 
 
 def test_two_classes_that_have_changed_places_are_compared_by_name(
