@@ -52,6 +52,14 @@ def of(
         rows, verb = counted(without, "row"), "is" if without == 1 else "are"
         query = evaluator["query"]
         warnings.append(f"{rows} without a value of `{query}` {verb} not ranked")
+    if scored.positive:
+        now, before = scored.positive
+        warnings.append(
+            f"label: class 1 of `{name}` is `{now}`, and `{before}` for the model in "
+            "production: precision, recall and other metrics of positive answers are "
+            "of the other class now. A fixed list of the two values in "
+            "`preprocessing_fn`, in place of a vocabulary, keeps their order"
+        )
     if poor := _not_better(slices, evaluator["task"], name):
         warnings.append(poor)
     return {"objections": objections, "warnings": warnings}

@@ -146,6 +146,8 @@ class Scored:
       unusable: Why an optional model cannot be scored, by name of the model.
       heads: Results by head of a model with several; then `sums` only count rows.
       queries: The queries, if there are metrics by query.
+      positive: The names of class 1 of the candidate and of the model in production, if
+        the two classes have changed places.
     """
 
     sums: Sums
@@ -155,6 +157,7 @@ class Scored:
     plots: dict[str, Counts | Errors] = field(default_factory=dict)
     heads: dict[str, Scored] = field(default_factory=dict)
     queries: Queries = Queries()
+    positive: tuple[str, ...] = ()
 
     @property
     def by_head(self) -> dict[str, Scored]:
@@ -201,4 +204,5 @@ class Scored:
         }
         sums = self.sums.merge(later.sums)
         queries = self.queries.merge(later.queries)
-        return Scored(sums, learned, ranges, unusable, self.plots, heads, queries)
+        parts = self.plots, heads, queries, self.positive or later.positive
+        return Scored(sums, learned, ranges, unusable, *parts)

@@ -156,6 +156,9 @@ class Scorer:
                     classes = question, names, width
                     answer = same_classes.in_order(model, candidate, answer, *classes)
                     _check_classes(model, answer, label, question)
+                scored.positive = scored.positive or same_classes.exchanged(
+                    model, candidate, question
+                )
             except UserError as error:
                 if not location.optional:
                     raise

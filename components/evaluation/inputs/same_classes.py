@@ -97,6 +97,23 @@ def in_order(
     return answer[:, [own.index(name) for name in wanted]]
 
 
+def exchanged(model: Model, candidate: Model, question: Question) -> tuple[str, ...]:
+    """The names of class 1 of task binary, if the two classes have changed places.
+
+    Args:
+      model: The other model.
+      candidate: The model that numbers the classes.
+      question: The task, and the head that has answered.
+
+    Returns:
+      The name for the candidate, and the name for the model; else ().
+    """
+    names = [[*x.class_names(question.head)] for x in (candidate, model)]
+    if question.task != "binary" or not all(names) or names[0] == names[1]:
+        return ()
+    return names[0][1], names[1][1]
+
+
 def _columns(
     answer: np.ndarray, own: Sequence[str], wanted: Sequence[str], width: int
 ) -> np.ndarray:
