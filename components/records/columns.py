@@ -178,8 +178,11 @@ class Rows:
     @property
     def columns(self) -> Iterator[pa.Array]:
         """The columns, with the types that `read` gives them."""
-        for column in self._table.columns:
-            yield _as_decoded(column.combine_chunks())
+        return map(self.column, range(len(self.schema)))
+
+    def column(self, index: int) -> pa.Array:
+        """The column at an index of the schema, in the same way."""
+        return _as_decoded(self._table.column(index).combine_chunks())
 
 
 class StoredBatch:

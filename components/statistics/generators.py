@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 from tensorflow_data_validation.statistics import stats_impl, stats_options
@@ -16,11 +16,12 @@ from strategos.components.records import columns
 from strategos.components.shards import progress
 from strategos.components.statistics.histograms import BasicStatsGenerator
 from strategos.components.statistics.samples import SampleGenerator
-from strategos.components.statistics.top_values import TopValuesGenerator
+from strategos.components.statistics.top_values import WEIGHT, TopValuesGenerator
 
 Batch: TypeAlias = "pa.RecordBatch | columns.Rows"
 """Rows of decoded tf.Examples."""
 
+_Key = TypeVar("_Key")
 _VALUES = 1 << 21  # of a column that TFDV gets at a time
 
 
@@ -36,8 +37,10 @@ def compute(
 
 
 @functools.cache
-def _generators(ranked: int = 0) -> list[stats_generator.CombinerStatsGenerator]:
-    options = stats_options.StatsOptions()
+def _generators(
+    ranked: int = 0, weighted: bool = False
+) -> list[stats_generator.CombinerStatsGenerator]:
+    options = stats_options.StatsOptions(weight_feature=WEIGHT if weighted else None)
     if ranked:
         options.num_rank_histogram_buckets = ranked
     generators: list[stats_generator.CombinerStatsGenerator] = [
@@ -58,9 +61,10 @@ def _generators(ranked: int = 0) -> list[stats_generator.CombinerStatsGenerator]
     return generators
 
 
-def empty(ranked: int = 0) -> list[Any]:
-    """The accumulators of no rows; `ranked` as for `extracted`."""
-    return [generator.create_accumulator() for generator in _generators(ranked)]
+def empty(ranked: int = 0, weighted: bool = False) -> list[Any]:
+    """The accumulators of no rows; arguments as for `extracted`."""
+    generators = _generators(ranked, weighted)
+    return [generator.create_accumulator() for generator in generators]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,30 +72,82 @@ class _Column:
     """A column of a batch, with the parts of `pa.RecordBatch` that TFDV reads.
 
     Attributes:
-      schema: Schema of the column alone.
-      columns: The column.
+      schema: Schema of the columns.
+      columns: The column, and the weights of its rows if it has some.
       num_rows: Rows that no other column of the batch has counted.
     """
 
     schema: pa.Schema
-    columns: tuple[pa.Array]
+    columns: tuple[pa.Array, ...]
     num_rows: int
 
+    def column(self, index: int) -> pa.Array:
+        """The column at an index of `schema`."""
+        return self.columns[index]
 
-def _by_column(batch: Batch) -> Iterator[_Column]:
-    """Yields the columns of a batch: decoded, all of them would take much memory.
+
+def _pieces(
+    name: str, column: pa.Array, weights: pa.Array | None, is_first: bool
+) -> Iterator[_Column]:
+    """Yields the rows of a column.
 
     Rows with thousands of values, e.g. of pixels, come some at a time, as TFDV copies
     the values of a column several times.
     """
-    for number, (name, column) in enumerate(
-        zip(batch.schema.names, batch.columns, strict=True)
-    ):
-        schema = pa.schema([(name, column.type)])
-        rows = _rows_at_a_time(column)
-        for start in range(0, max(len(column), 1), rows):
-            some = column.slice(start, rows)
-            yield _Column(schema, (some,), 0 if number else len(some))
+    arrays = {name: column} if weights is None else {name: column, WEIGHT: weights}
+    schema = pa.schema([(key, array.type) for key, array in arrays.items()])
+    rows = _rows_at_a_time(column)
+    for start in range(0, max(len(column), 1), rows):
+        some = tuple(array.slice(start, rows) for array in arrays.values())
+        yield _Column(schema, some, len(some[0]) if is_first else 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some rows of a batch, e.g. a slice.
+
+    Attributes:
+      rows: int64 indices, ascending; None for all rows.
+      weights: Lists of one float64 for each row of the batch; None without weights.
+    """
+
+    rows: pa.Array | None = None
+    weights: pa.Array | None = None
+
+    def of(self, column: pa.Array) -> pa.Array:
+        """The rows of a column."""
+        return column if self.rows is None else column.take(self.rows)
+
+    @property
+    def own_weights(self) -> pa.Array | None:
+        """The weights of the rows."""
+        return None if self.weights is None else self.of(self.weights)
+
+
+def add(
+    accumulators: Mapping[_Key, list[Any]],
+    batch: Batch,
+    parts: Mapping[_Key, Part],
+    ranked: int = 0,
+) -> None:
+    """Adds the rows of a batch; decoded, all of its columns would take much memory.
+
+    Args:
+      accumulators: From `empty`, by key; changed in place.
+      batch: Decoded tf.Examples.
+      parts: The rows that each key gets; all with weights, or all without.
+      ranked: As for `extracted`.
+    """
+    weights = {key: part.own_weights for key, part in parts.items()}
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    for number, (name, column) in enumerate(columns):
+        for key, part in parts.items():
+            so_far, own = accumulators[key], weights[key]
+            generators = _generators(ranked, own is not None)
+            for piece in _pieces(name, part.of(column), own, is_first=not number):
+                for place, generator in enumerate(generators):
+                    so_far[place] = generator.add_input(so_far[place], piece)
+    progress.add(batch.num_rows)
 
 
 def _rows_at_a_time(column: pa.Array) -> int:
@@ -103,13 +159,10 @@ def _rows_at_a_time(column: pa.Array) -> int:
 
 def _add(batches: Iterable[Batch], ranked: int = 0) -> list[Any]:
     """The accumulator of each generator after all batches."""
-    accumulators = empty(ranked)
+    accumulators = {None: empty(ranked)}
     for batch in batches:
-        for column in _by_column(batch):
-            pairs = zip(_generators(ranked), accumulators, strict=True)
-            accumulators = [each.add_input(so_far, column) for each, so_far in pairs]
-        progress.add(batch.num_rows)
-    return accumulators
+        add(accumulators, batch, {None: Part()}, ranked)
+    return accumulators[None]
 
 
 def accumulated(batches: Iterable[Batch], ranked: int = 0) -> list[Any]:
@@ -119,31 +172,43 @@ def accumulated(batches: Iterable[Batch], ranked: int = 0) -> list[Any]:
       batches: Arrow batches of decoded tf.Examples.
       ranked: As for `extracted`.
     """
-    pairs = zip(_generators(ranked), _add(batches, ranked), strict=True)
+    return compacted(_add(batches, ranked), ranked)
+
+
+def compacted(
+    accumulators: list[Any], ranked: int = 0, weighted: bool = False
+) -> list[Any]:
+    """The accumulators in as little memory as they need; arguments as `extracted`."""
+    pairs = zip(_generators(ranked, weighted), accumulators, strict=True)
     return [generator.compact(accumulator) for generator, accumulator in pairs]
 
 
-def merged(earlier: list[Any], later: list[Any], ranked: int = 0) -> list[Any]:
+def merged(
+    earlier: list[Any], later: list[Any], ranked: int = 0, weighted: bool = False
+) -> list[Any]:
     """The accumulators of all rows of both arguments, which may be changed.
 
     Args:
       earlier: Accumulators of rows.
       later: Accumulators of later rows.
       ranked: As for `extracted`.
+      weighted: As for `extracted`.
     """
-    triples = zip(_generators(ranked), earlier, later, strict=True)
+    triples = zip(_generators(ranked, weighted), earlier, later, strict=True)
     return [each.merge_accumulators([a, b]) for each, a, b in triples]
 
 
 def extracted(
-    accumulators: list[Any], ranked: int = 0
+    accumulators: list[Any], ranked: int = 0, weighted: bool = False
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """The statistics of the rows that `accumulated` saw.
+    """The statistics of the rows that `accumulated` or `add` saw.
 
     Args:
       accumulators: From `accumulated` or `merged`.
       ranked: Number of values with counts, the most frequent ones, of each text
         feature; features of numbers then have a sample (`samples`). Default: TFDV's
         number, without samples.
+      weighted: Whether the rows had weights.
     """
-    return stats_impl.extract_statistics_output(accumulators, _generators(ranked))
+    generators = _generators(ranked, weighted)
+    return stats_impl.extract_statistics_output(accumulators, generators)

@@ -8,6 +8,7 @@ to the last bit; with NumPy 2, TFDV computes in float32 for columns of float32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,24 @@ from tensorflow_data_validation.statistics.generators import basic_stats_generat
 from tensorflow_data_validation.utils import quantiles_util
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
+from strategos.components.statistics.top_values import is_feature
+
 _FACTOR = basic_stats_generator._NUM_QUANTILES_FACTOR_FOR_STD_HISTOGRAM
 
 
 class BasicStatsGenerator(basic_stats_generator.BasicStatsGenerator):
-    """TFDV's generator of counts, means and histograms, for rows without weights."""
+    """TFDV's generator of counts, means and histograms, column by column."""
+
+    def add_input(self, accumulator: Any, examples: Any) -> Any:
+        """Adds a column; one that counts no rows does not count their weights."""
+        before = accumulator.weighted_num_examples
+        accumulator = super().add_input(accumulator, examples)
+        if not examples.num_rows:
+            accumulator.weighted_num_examples = before
+        return accumulator
+
+    def _column_select_fn(self) -> Callable[[str], bool]:
+        return is_feature
 
     def extract_output(
         self, accumulator: Any
@@ -28,21 +42,24 @@ class BasicStatsGenerator(basic_stats_generator.BasicStatsGenerator):
         """The statistics of all rows; takes the accumulator apart, as TFDV does."""
         sketches = {}
         for path, each in accumulator.items():
-            sketches[path] = each.numeric_stats.quantiles_summary
-            each.numeric_stats.quantiles_summary = (
-                None  # TFDV leaves the histograms out
-            )
+            stats = each.numeric_stats
+            weighted = stats.weighted_quantiles_summary if stats.has_weights else None
+            sketches[path] = stats.quantiles_summary, weighted
+            # TFDV leaves the histograms out
+            stats.quantiles_summary = stats.weighted_quantiles_summary = None
         result = super().extract_output(accumulator)
         for feature in result.features:
             if np.isnan(feature.num_stats.median):  # there are values
                 path = types.FeaturePath.from_proto(feature.path)
-                stats = accumulator[path].numeric_stats
-                self._add(feature.num_stats, stats, sketches[path])
+                stats, proto = accumulator[path].numeric_stats, feature.num_stats
+                sketch, weighted = sketches[path]
+                self._add(proto, stats, sketch, stats.pos_inf_count)
+                if weighted is not None:
+                    proto = proto.weighted_numeric_stats
+                    self._add(proto, stats, weighted, stats.pos_inf_weighted_count)
         return result
 
-    def _add(
-        self, proto: statistics_pb2.NumericStatistics, stats: Any, sketch: Any
-    ) -> None:
+    def _add(self, proto: Any, stats: Any, sketch: Any, num_pos_inf: float) -> None:
         """Adds the median and both histograms to the statistics of a column."""
         quantiles, counts = (
             each.flatten().to_numpy(zero_copy_only=False)
@@ -50,6 +67,8 @@ class BasicStatsGenerator(basic_stats_generator.BasicStatsGenerator):
                 _FACTOR * self._num_quantiles_histogram_buckets
             )
         )
+        if not len(quantiles):  # all rows of a value weigh 0
+            return
         proto.median = float(quantiles_util.find_median(quantiles))
         standard = equi_width(
             quantiles,
@@ -57,7 +76,7 @@ class BasicStatsGenerator(basic_stats_generator.BasicStatsGenerator):
             stats.finite_min,
             stats.finite_max,
             self._num_histogram_buckets,
-            stats.pos_inf_count,
+            num_pos_inf,
         )
         few = quantiles_util.rebin_quantiles(quantiles, counts, _FACTOR)
         for histogram in standard, quantiles_util.generate_quantiles_histogram(*few):

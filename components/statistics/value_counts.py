@@ -34,20 +34,28 @@ class ValueCounts:
     """
 
     def __init__(self) -> None:
-        self.error = 0
+        self.error: float = 0
         self._parts: list[pa.Table] = []
         self._entries = self._bytes = 0
         self._hashes: KmvSketch | None = None  # None as long as all values are kept
 
-    def add(self, values: pa.Array) -> None:
+    def add(self, values: pa.Array, weights: np.ndarray | None = None) -> None:
         """Counts values.
 
         Args:
           values: Binary values without nulls; may repeat.
+          weights: float64 [values], how much each value counts; None for 1.
         """
-        counted = values.value_counts()
-        names = counted.field("values").cast(pa.large_binary())
-        self._append(pa.table({"value": names, "count": counted.field("counts")}))
+        if weights is None:
+            counted = values.value_counts()
+            names, counts = counted.field("values"), counted.field("counts")
+        else:
+            encoded = values.dictionary_encode()
+            names, codes = encoded.dictionary, encoded.indices.to_numpy()
+            sums = np.bincount(codes, weights, len(names))
+            counts = pa.array(sums.astype(np.float64))  # of no values, it is int64
+        names = names.cast(pa.large_binary())
+        self._append(pa.table({"value": names, "count": counts}))
 
     def merge(self, later: ValueCounts) -> None:
         """Adds the counts of other rows; `later` is not to be used again."""
@@ -78,7 +86,7 @@ class ValueCounts:
         self.compact()
         return self._entries if self._hashes is None else self._hashes.Estimate()
 
-    def top(self, number: int) -> Iterator[tuple[bytes, int]]:
+    def top(self, number: int) -> Iterator[tuple[bytes, float]]:
         """Yields the most frequent values with their counts.
 
         Of equally frequent values, the last in sorted order come first, as in TFDV. A
@@ -90,9 +98,8 @@ class ValueCounts:
         self.compact()
         if self._parts:
             rows = ranked(self._parts[0])[:number].to_pylist()
-            yield from (
-                (r["value"], r["count"]) for r in rows if r["count"] > self.error
-            )
+            pairs = ((row["value"], row["count"]) for row in rows)
+            yield from (x for x in pairs if not self.error or x[1] > self.error)
 
     def _append(self, part: pa.Table) -> None:
         self._parts.append(part)

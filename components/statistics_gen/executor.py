@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx import types
 from tfx.components.statistics_gen import executor as stock
 from tfx.components.util import examples_utils
@@ -17,21 +17,21 @@ from tfx.types import artifact_utils
 from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from strategos.components.errors import required
 from strategos.components.files import storage
 from strategos.components.records import FILE_FORMAT, columns, counts, read, streams
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
 from strategos.components.shards.fold import fold
-from strategos.components.statistics.generators import (
-    Batch,
-    accumulated,
-    empty,
-    extracted,
-    merged,
+from strategos.components.statistics.generators import Batch
+from strategos.components.statistics_gen.request import (
+    Request,
+    SliceStatistics,
+    Statistics,
 )
 
-_Shard: TypeAlias = tuple[str, list[str], int]
-"""A split, some of its files, and the number of its shards."""
+_Shard: TypeAlias = tuple[str, list[str], int, int]
+"""A split, some of its files, the number of the shard, and the number of shards."""
 
 _SHARD_FILES = 4  # together they fill a batch, and leave shards for many workers
 _BATCH_ROWS = 262_144
@@ -42,6 +42,8 @@ _OPTIONS = ("stats_options_json", "sample_rate_by_split", "sharded_stats_output"
 
 class Executor(EngineExecutor, stock.Executor):
     """TFX's executor; for tf.Examples with default options it reads whole batches.
+
+    Parameter `request` of our own nodes (`Request`) adds slices, weights and a sample.
 
     The output equals the output of TFX's executor: the same generators get the same
     values. Only quantiles and histograms may differ, as between two runs of TFX's
@@ -56,6 +58,7 @@ class Executor(EngineExecutor, stock.Executor):
     ) -> None:
         """Writes `FeatureStats.pb` for every split of `examples`."""
         examples = artifact_utils.get_single_instance(input_dict["examples"])
+        request = Request.of(exec_properties)
         if not _is_plain(examples, input_dict, exec_properties):
             super().Do(input_dict, output_dict, exec_properties)
             return
@@ -69,23 +72,23 @@ class Executor(EngineExecutor, stock.Executor):
         statistics.set_string_custom_property(stock.STATS_DASHBOARD_LINK, "")
         statistics.set_json_value_custom_property(
             stock.SAMPLE_RATE_BY_SPLIT_PROPERTY_NAME,
-            json.dumps(dict.fromkeys(splits, 1.0)),
+            json.dumps(dict.fromkeys(splits, request.sample)),
         )
         shards = [shard for split in splits for shard in _shards(examples, split)]
         progress.begin(examples.get_int_custom_property("rows") or None)
         uri, engine = statistics.uri, self._engine
-        parts = fold(engine, shards, _accumulate, _merge, uri) if shards else {}
+        work = _Work(request)
+        parts = fold(engine, shards, work, _merge, uri) if shards else {}
         rows = 0
         for split in splits:
             folder = artifact_utils.get_split_uri([statistics], split)
             path = os.path.join(folder, stock.DEFAULT_FILE_NAME)
-            part = parts.get(split) or _Part(empty(), shards=0, of=0)
+            part = parts.get(split) or _Part(SliceStatistics(request), shards=0, of=0)
             assert part.statistics is not None  # all shards are merged
             storage.write(path, part.statistics.SerializeToString())
-            found_rows = sum(each.num_examples for each in part.statistics.datasets)
             expected = counts.recorded([examples], split)
-            counts.check(f"{examples.uri}/Split-{split}", found_rows, expected)
-            rows += found_rows
+            counts.check(f"{examples.uri}/Split-{split}", part.rows, expected)
+            rows += part.rows
         progress.end(rows)
 
 
@@ -117,8 +120,8 @@ def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
     folder = artifact_utils.get_split_uri([examples], split)
     files = column_files or storage.listed(folder)
     firsts = range(0, len(files), _SHARD_FILES)
-    for first in firsts:
-        yield split, files[first : first + _SHARD_FILES], len(firsts)
+    for shard, first in enumerate(firsts):
+        yield split, files[first : first + _SHARD_FILES], shard, len(firsts)
 
 
 class _Part:
@@ -132,24 +135,33 @@ class _Part:
       of: Number of all shards of the split.
 
     Attributes:
+      rows: Number of rows read.
       statistics: Statistics of the split; None while shards are missing.
     """
 
-    def __init__(self, accumulators: list[Any], shards: int, of: int):
-        self._accumulators, self._shards, self._of = accumulators, shards, of
-        self.statistics: statistics_pb2.DatasetFeatureStatisticsList | None = None
+    def __init__(self, accumulators: SliceStatistics, shards: int, of: int):
+        self._accumulators: SliceStatistics | None = accumulators
+        self._shards, self._of, self.rows = shards, of, accumulators.rows
+        self.statistics: Statistics | None = None
         if shards == of:
-            self.statistics = extracted(accumulators)
-            self._accumulators = []
+            self.statistics = accumulators.extracted()
+            self._accumulators = None
 
     def merge(self, later: _Part) -> _Part:
-        accumulators = merged(self._accumulators, later._accumulators)
-        return _Part(accumulators, self._shards + later._shards, self._of)
+        mine, theirs = required(self._accumulators), required(later._accumulators)
+        return _Part(mine.merge(theirs), self._shards + later._shards, self._of)
 
 
-def _accumulate(shard: _Shard) -> dict[str, _Part]:
-    split, files, shards = shard
-    return {split: _Part(accumulated(read_batches(files)), shards=1, of=shards)}
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """Reads a shard."""
+
+    request: Request
+
+    def __call__(self, shard: _Shard) -> dict[str, _Part]:
+        split, files, number, shards = shard
+        found = self.request.accumulated(read_batches(files), split, number)
+        return {split: _Part(found, shards=1, of=shards)}
 
 
 def _merge(earlier: dict[str, _Part], later: dict[str, _Part]) -> dict[str, _Part]:

@@ -54,6 +54,7 @@ _LEFT_OUT = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(MARKS)})\b", re
 _BY_STACK = (
     *("components/example_gen", "components/transform", "components/evaluator"),
     *("components/plugins", "components/test_statistics_gen.py"),
+    "components/test_slice_statistics.py",
     *("components/test_infra_validator.py", "components/test_predict.py"),
     "components/predict/test_batch.py",
     *("components/user_node/test_user_node.py", "components/user_code/test_archive.py"),

@@ -69,7 +69,9 @@ def _crossed(mine: SliceMembership, others: SliceMembership) -> SliceMembership:
 
 def _of_part(feature: tf.SparseTensor, part: Part) -> SliceMembership:
     row = feature.indices[:, 0].numpy()
-    values, code = _in_bins(feature, part) if part.edges else _by_value(feature)
+    values, code = (
+        in_bins(feature.values.numpy(), part) if part.edges else _by_value(feature)
+    )
     if len(row) and (np.diff(row) == 0).any():
         # A value that a row repeats counts once.
         row, code = np.divmod(np.unique(row * len(values) + code), len(values))
@@ -88,9 +90,14 @@ def _by_value(feature: tf.SparseTensor) -> tuple[list[Any], np.ndarray]:
     return list(names), np.array(codes, np.int64)[inverse.reshape(-1)]
 
 
-def _in_bins(feature: tf.SparseTensor, part: Part) -> tuple[list[Any], np.ndarray]:
-    """The bins that have values, NaN after them, and the index of each value's."""
-    values, bins = feature.values.numpy(), [*part.bins, math.nan]
+def in_bins(values: np.ndarray, part: Part) -> tuple[list[Any], np.ndarray]:
+    """The bins that have values, NaN after them, and the index of each value's.
+
+    Args:
+      values: int64 or float32 [values].
+      part: A feature in bins.
+    """
+    bins = [*part.bins, math.nan]
     edges: np.ndarray
     if values.dtype == np.int64:
         # Exact: as float64, whole numbers above 2**53 fall together.
