@@ -8,11 +8,13 @@ SPAN_VALIDATOR = "SpanValidator"
 SPAN_GATE = "SpanGate"
 EXAMPLE_GEN = "ExampleGen"
 STATISTICS_GEN = "StatisticsGen"
+DETAILED_STATISTICS = "DetailedStatistics"
 SCHEMA_GEN = "SchemaGen"
 IMPORT_SCHEMA_GEN = "ImportSchemaGen"
 EXAMPLE_VALIDATOR = "ExampleValidator"
 ANOMALY_GATE = "AnomalyGate"
 TRANSFORM = "Transform"
+TRANSFORMED_STATISTICS = "TransformedStatistics"
 TRAINER = "Trainer"
 BASELINE_MODEL = "BaselineModel"
 EVALUATOR = "Evaluator"
@@ -32,8 +34,9 @@ MODEL_REPORT = "ModelReport"
 
 ALL = (
     *(SPAN_VALIDATOR, SPAN_GATE),
-    *(EXAMPLE_GEN, STATISTICS_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, EXAMPLE_VALIDATOR),
-    *(ANOMALY_GATE, TRANSFORM, TRAINER, BASELINE_MODEL, EVALUATOR, EVALUATION_GATE),
+    *(EXAMPLE_GEN, STATISTICS_GEN, DETAILED_STATISTICS, SCHEMA_GEN),
+    *(IMPORT_SCHEMA_GEN, EXAMPLE_VALIDATOR, ANOMALY_GATE, TRANSFORM),
+    *(TRANSFORMED_STATISTICS, TRAINER, BASELINE_MODEL, EVALUATOR, EVALUATION_GATE),
     *(INFRA_VALIDATOR, PUSHER, BULK_INFERRER),
 )
 """Every node, in the order of the graph."""
@@ -48,10 +51,12 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     SPAN_GATE: (SPAN_VALIDATOR,),
     EXAMPLE_GEN: (SPAN_GATE,),
     STATISTICS_GEN: (EXAMPLE_GEN,),
+    DETAILED_STATISTICS: (EXAMPLE_GEN,),
     SCHEMA_GEN: (STATISTICS_GEN,),
     EXAMPLE_VALIDATOR: (STATISTICS_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN),
     ANOMALY_GATE: (EXAMPLE_VALIDATOR, SCHEMA_GEN, IMPORT_SCHEMA_GEN),
     TRANSFORM: (EXAMPLE_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, ANOMALY_GATE),
+    TRANSFORMED_STATISTICS: (TRANSFORM,),
     TRAINER: (SCHEMA_GEN, IMPORT_SCHEMA_GEN, TRANSFORM),
     BASELINE_MODEL: (TRAINER,),
     EVALUATOR: (EXAMPLE_GEN, SCHEMA_GEN, IMPORT_SCHEMA_GEN, TRAINER, BASELINE_MODEL),
@@ -68,6 +73,7 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = {
     SPAN_VALIDATOR: {"anomalies": "ExampleAnomalies"},
     EXAMPLE_GEN: {"examples": "Examples"},
     STATISTICS_GEN: {"statistics": "ExampleStatistics"},
+    DETAILED_STATISTICS: {"statistics": "ExampleStatistics"},
     SCHEMA_GEN: {"schema": "Schema"},
     IMPORT_SCHEMA_GEN: {"schema": "Schema"},
     EXAMPLE_VALIDATOR: {"anomalies": "ExampleAnomalies"},
@@ -75,6 +81,7 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = {
         "transformed_examples": "Examples",
         "transform_graph": "TransformGraph",
     },
+    TRANSFORMED_STATISTICS: {"statistics": "ExampleStatistics"},
     TRAINER: {"model": "Model", "model_run": "ModelRun"},
     BASELINE_MODEL: {"model": "Model"},
     EVALUATOR: {"blessing": "ModelBlessing", "evaluation": "ModelEvaluation"},
@@ -85,8 +92,8 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = {
 """The outputs of each node that has some, with the types of their artifacts."""
 
 ON_ENGINE = (
-    *(SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, TRANSFORM, EVALUATOR),
-    BULK_INFERRER,
+    *(SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, DETAILED_STATISTICS, TRANSFORM),
+    *(TRANSFORMED_STATISTICS, EVALUATOR, BULK_INFERRER),
 )
 """Nodes whose work on data runs on the engine of the run."""
 

@@ -10,7 +10,12 @@ from strategos.components.data_files import sources
 from strategos.components.errors import UserError, required
 from strategos.components.evaluation import trials
 from strategos.components.evaluation.heads import naming
-from strategos.components.evaluation.slices.slicing import CLASS, part_of, slicings
+from strategos.components.evaluation.slices.slicing import (
+    CLASS,
+    Slicing,
+    part_of,
+    slicings,
+)
 from strategos.components.targets.label import Label
 from strategos.components.user_code import modules
 from strategos.components.wording import choices, did_you_mean
@@ -59,6 +64,13 @@ def column_problems(
         named += [("evaluator.slices", name) for name in dict.fromkeys(sliced)]
         if config.evaluator.query:
             named.append(("evaluator.query", config.evaluator.query))
+    if config.statistics:
+        sliced = [
+            x for each in config.statistics.slices for x in Slicing.of(each).features
+        ]
+        named += [("statistics.slices", name) for name in dict.fromkeys(sliced)]
+        if config.statistics.weighted and config.weight:
+            named.append(("statistics.weighted", config.weight))
     columns_of: dict[str, Sequence[str]] = {config.schema_.file or "": schema}
     for path in files[:1]:
         try:
@@ -74,9 +86,10 @@ def column_problems(
         if config.evaluator and rows:
             yield from _several_labels(config, source)
             yield from _two_parts(config, source)
-            yield from _texts_in_bins(config, source)
             yield from ranking.problems(config, source)
-        if not rows:
+        if rows:
+            yield from _texts_in_bins(config, source)
+        else:
             yield config.problem(
                 "data.examples",
                 f"{shown(path)} has a header but no row",
@@ -199,12 +212,20 @@ def _two_parts(config: Config, source: sources.Source) -> Iterator[UserError]:
 
 def _texts_in_bins(config: Config, source: sources.Source) -> Iterator[UserError]:
     """Yields a problem for each feature in bins that the file declares as a text."""
-    sliced = slicings(required(config.evaluator).model_dump())
-    for part in dict.fromkeys(part for each in sliced for part in each.parts):
+    sliced = {}
+    if config.evaluator:
+        sliced["evaluator.slices"] = slicings(config.evaluator.model_dump())
+    if config.statistics:
+        own = [*map(Slicing.of, config.statistics.slices)]
+        sliced["statistics.slices"] = own
+    named = {
+        (key, x): None for key, some in sliced.items() for y in some for x in y.parts
+    }
+    for key, part in named:
         declared = source.types.get(part.feature) if part.edges else None
         if declared is not None and _is_text(declared):
             yield config.problem(
-                "evaluator.slices",
+                key,
                 f"`{part.feature}` is a text in {shown(source.path)}, and bins are "
                 "ranges of numbers",
                 remedy="Remove its `bins`, to slice by each of its values.",
@@ -236,6 +257,9 @@ def _no_column(
         if spelled != spelled.strip():
             remedy = f"The header has {spelled!r}: remove the spaces in the file."
     message = f"{shown(path)} has no column `{name}`"
+    if key == "statistics.weighted":
+        message += ", the `weight`: rows get it in Transform only"
+        remedy = "Name a column in `weight`, or remove `weighted`."
     return config.problem(key, message, expected=choices(columns), remedy=remedy)
 
 

@@ -34,6 +34,7 @@ from strategos.pipeline.config.nodes.sections import Nodes
 from strategos.pipeline.config.operating import Notify, Pusher, Schedule
 from strategos.pipeline.config.problems import raise_all, reject, reject_at
 from strategos.pipeline.config.run import Run
+from strategos.pipeline.config.slices.statistics import MaybeStatistics
 from strategos.pipeline.config.trainer import Trainer
 from strategos.pipeline.config.types import (
     LATEST,
@@ -144,6 +145,7 @@ class Config(Section):
         alias="schema",
         description="The schema, and what happens if the data do not fit it.",
     )
+    statistics: MaybeStatistics = Field(None, description="Statistics by slice, etc.")
     gates: Gates | None = Field(
         None,
         description="Bounds on what new spans look like, beside the usual ones. "

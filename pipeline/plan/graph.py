@@ -4,6 +4,7 @@
       → ExampleGen → StatisticsGen → SchemaGen | ImportSchemaGen → ExampleValidator
       → AnomalyGate → Transform → Trainer → BaselineModel → Evaluator
       → EvaluationGate → InfraValidator → Pusher → BulkInferrer
+    ExampleGen → DetailedStatistics; Transform → TransformedStatistics
 
 A gate is a separate node after the one that measures, so that the measurement is
 published even if the gate stops the run. A section missing from the config adds no
@@ -74,6 +75,7 @@ def build(
         config, paths, fingerprints, parameters, {**model, **release}
     )
     ours = [*spans, *data.values(), *model.values(), *release.values(), *predicting]
+    ours += _statistics_nodes(config, data["examples"], model["transform"])
     made = {node.id: node for node in ours}
     if config.nodes:
         wiring.add(made, local, paths, fingerprints, on_cluster=on_cluster)
@@ -190,6 +192,25 @@ def _data_nodes(
         "validator": validator,
         "gate": gate,
     }
+
+
+def _statistics_nodes(
+    config: Config, example_gen: BaseNode, transform: BaseNode
+) -> list[BaseNode]:
+    if not config.statistics:
+        return []
+    from strategos.components.statistics_gen import component
+
+    nodes: list[BaseNode] = []
+    made = transform.outputs["transformed_examples"]
+    for kind, examples, sliced in (
+        (component.DetailedStatistics, example_gen.outputs["examples"], True),
+        (component.TransformedStatistics, made, False),
+    ):
+        if kind.__name__ in config.statistics.nodes:
+            request = config.statistics.request(config.weight, sliced=sliced)
+            nodes.append(kind(examples=examples, request=_json(request)))
+    return nodes
 
 
 def _schema_node(

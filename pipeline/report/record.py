@@ -20,6 +20,7 @@ from strategos.pipeline.root import RUN_CONTEXT, boosted_trees, recent
 from strategos.pipeline.root.boosted_trees import Trees
 
 _STATISTICS = "ExampleStatistics"
+_FURTHER = (node_ids.DETAILED_STATISTICS, node_ids.TRANSFORMED_STATISTICS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +122,8 @@ def read(store: Store, run_id: str | None = None) -> Record:
 
 def _before(store: Store, read: Record) -> Statistics | None:
     """The newest statistics of the pipeline that are older than those of a run."""
-    made = (out for step in read.steps for out in step.outputs)
+    steps = (step for step in read.steps if step.node not in _FURTHER)
+    made = (out for step in steps for out in step.outputs)
     own = next((out.id for out in made if out.type == _STATISTICS), None)
     if own is None:
         return None
@@ -131,6 +133,7 @@ def _before(store: Store, read: Record) -> Statistics | None:
             continue
         maker = store.producers_of([artifact.id]).get(artifact.id)
         places = store.contexts_of([maker]).get(maker, {}) if maker else {}
-        if places.get("pipeline") == read.run.pipeline:
+        node = places.get("node", "").rpartition(".")[2]
+        if node not in _FURTHER and places.get("pipeline") == read.run.pipeline:
             return Statistics(places.get(RUN_CONTEXT, ""), folder)
     return None

@@ -13,6 +13,7 @@ from rich.tree import Tree
 
 from strategos.components import node_ids
 from strategos.components.evaluation.metrics import measured
+from strategos.components.evaluation.slices.slicing import Slicing
 from strategos.components.files import filesystems
 from strategos.components.wording import cut, duration
 from strategos.pipeline.history import models
@@ -115,6 +116,14 @@ def _rows(facts: _Facts) -> str:
     return f"{facts['rows']:,}: {', '.join(parts)}"
 
 
+def _statistics(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    request = facts.get("request") or {}
+    yield "slices", ", ".join(Slicing.of(x).name for x in request.get("slices") or ())
+    yield "weight", request.get("weight")
+    if (share := request.get("sample", 1)) < 1:
+        yield "sample", f"{share:g} of the rows"
+
+
 def _import_schema_gen(facts: _Facts) -> Iterator[tuple[str, Any]]:
     yield "file", filesystems.short(facts.get("schema_file", ""))
     yield "fingerprint", facts.get("fingerprint")
@@ -199,6 +208,8 @@ def _other(facts: _Facts) -> Iterator[tuple[str, Any]]:
 _FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {
     node_ids.EXAMPLE_GEN: _example_gen,
     node_ids.STATISTICS_GEN: _nothing,
+    node_ids.DETAILED_STATISTICS: _statistics,
+    node_ids.TRANSFORMED_STATISTICS: _statistics,
     node_ids.SCHEMA_GEN: _nothing,
     node_ids.IMPORT_SCHEMA_GEN: _import_schema_gen,
     node_ids.TRANSFORM: _transform,

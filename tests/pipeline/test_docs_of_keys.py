@@ -25,7 +25,7 @@ pusher: {to: serving}
 # What is wrong only without another setting.
 _BESIDE = (
     "has no effect (under|without)|is for `by: time`|sets neither|needs a folder"
-    "|no metric ranks"
+    "|no metric ranks|have no weight"
 )
 KEYS = {".".join(key.path): key for key in introspect.keys(Config)}
 

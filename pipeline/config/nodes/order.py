@@ -124,9 +124,13 @@ def _present(sections: Mapping[str, Any]) -> list[str]:
     for section, of_section in _OF_SECTIONS.items():
         if section in sections and not sections[section]:
             absent |= of_section
+    if "statistics" in sections:
+        wanted = sections["statistics"].nodes if sections["statistics"] else set()
+        absent |= _STATISTICS - wanted
     return [name for name in node_ids.ALL if name not in absent]
 
 
+_STATISTICS = {node_ids.DETAILED_STATISTICS, node_ids.TRANSFORMED_STATISTICS}
 _OF_SECTIONS = {
     "gates": {node_ids.SPAN_VALIDATOR, node_ids.SPAN_GATE},
     "evaluator": {

@@ -1,1 +1,1 @@
-"""The entries of `evaluator.slices`."""
+"""What is sliced by: entries of `slices`, and the section `statistics`."""

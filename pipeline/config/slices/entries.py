@@ -1,4 +1,4 @@
-"""Entries of `evaluator.slices`: features, features in bins, and crosses."""
+"""Entries of `slices`: features, features in bins, and crosses."""
 
 from __future__ import annotations
 

@@ -32,6 +32,8 @@ _COMMAND = ["python", "-m", "strategos.pipeline.remote.report_step"]
 _HTML = {"artifactType": {"schemaTitle": "system.HTML", "schemaVersion": "0.0.1"}}
 _READ = {
     node_ids.STATISTICS_GEN: "statistics",
+    node_ids.DETAILED_STATISTICS: "statistics",
+    node_ids.TRANSFORMED_STATISTICS: "statistics",
     node_ids.EXAMPLE_VALIDATOR: "anomalies",
     node_ids.EVALUATOR: "evaluation",
 }

@@ -25,7 +25,7 @@ from strategos.pipeline.report.document import (
     header,
 )
 from strategos.pipeline.report.record import Record
-from strategos.pipeline.report.sections import features
+from strategos.pipeline.report.sections import by_slice, features
 from strategos.pipeline.view import lineage as lineage_view
 
 _Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatistics
@@ -49,6 +49,7 @@ def data(record: Record) -> Section | None:
     blocks += _distributions(record, read)
     for split, whole in read.items():
         blocks += _statistics(whole, split)
+    blocks += _further(record)
     blocks += _gaps(facts.get("empty_cells") or {})
     return Section("data", "Data", blocks) if blocks else None
 
@@ -136,15 +137,45 @@ def _distributions(
 
 
 def _of_split(folder: Path | None, split: str) -> _Statistics | None:
-    """The statistics of a split; None if the folder has none."""
+    """The statistics of all rows of a split; None if the folder has none."""
+    return next(iter(_datasets(folder, split)), None)
+
+
+def _datasets(folder: Path | None, split: str) -> Sequence[_Statistics]:
+    """The statistics of all rows of a split, then of its slices."""
     if folder is None:
-        return None
+        return ()
     path = folder / f"Split-{split}" / _STATISTICS
     content = _message(path, statistics_pb2.DatasetFeatureStatisticsList())
-    return next(iter(content.datasets), None) if content else None
+    return content.datasets if content else ()
+
+
+def _further(record: Record) -> Iterator[Block]:
+    """What the section `statistics` of the settings asks for."""
+    for step in record.steps:
+        if step.node in (
+            node_ids.DETAILED_STATISTICS,
+            node_ids.TRANSFORMED_STATISTICS,
+        ):
+            facts = list(lineage_view.described(step))
+            yield from [Facts([(step.node, ""), *facts])] if facts else []
+    folder = record.folder(node_ids.DETAILED_STATISTICS, "ExampleStatistics")
+    for split in _SPLITS:
+        yield from by_slice.blocks(_datasets(folder, split), split)
+    folder = record.folder(node_ids.TRANSFORMED_STATISTICS, "ExampleStatistics")
+    for split in _SPLITS:
+        if whole := _of_split(folder, split):
+            yield _table(whole, f"{split} after Transform")
 
 
 def _statistics(whole: _Statistics, split: str) -> Iterator[Block]:
+    table = _table(whole, split)
+    yield table
+    if split == "train":
+        yield from _missing(table.rows)
+
+
+def _table(whole: _Statistics, split: str) -> Table:
     listed = sorted(whole.features, key=_name)
     rows = [_feature(each, whole.num_examples) for each in listed[:_FEATURES]]
     columns = header(
@@ -154,9 +185,7 @@ def _statistics(whole: _Statistics, split: str) -> Iterator[Block]:
     )
     left_out = max(0, len(listed) - _FEATURES)
     title = f"Statistics of split {split}"
-    yield Table(title, columns, rows, left_out, folded=True)
-    if split == "train":
-        yield from _missing(rows)
+    return Table(title, columns, rows, left_out, folded=True)
 
 
 def _missing(rows: Sequence[Sequence[Cell]]) -> Iterator[Block]:

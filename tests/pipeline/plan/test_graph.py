@@ -53,6 +53,8 @@ def test_nodes_that_the_config_leaves_out_are_left_out(compiled):
         (),
         ("evaluator=null", "schema.file=schema.pbtxt"),
         ("pusher=null", "gates={rows: {at_least: 0.5}}"),
+        ("statistics={slices: [carrier]}",),
+        ("statistics={transformed: true}",),
     ],
 )
 def test_the_nodes_that_flags_may_name_are_those_of_the_graph(compiled, workload, sets):
@@ -98,3 +100,33 @@ def test_a_module_for_tfx_may_give_the_label_another_name(compiled, workload):
     module = workload.parent / "model.py"
     module.write_text("def run_fn(fn_args):\n    pass\n")
     assert config()["label"] == ""
+
+
+def test_slices_of_statistics_change_their_own_node_alone(compiled):
+    """Neither schema nor model is made again for another slice."""
+    from strategos.pipeline.plan import caching
+
+    def keys(*sets):
+        return caching.node_keys(compiled(*sets))
+
+    plain = keys()
+    sliced = keys("statistics={slices: [carrier], transformed: true}")
+    other = keys("statistics={slices: [origin], transformed: true}")
+    own, after = sliced.pop("DetailedStatistics"), sliced.pop("TransformedStatistics")
+    assert sliced == plain
+    assert other.pop("DetailedStatistics") != own
+    assert other == {**plain, "TransformedStatistics": after}
+
+
+def test_statistics_of_the_transformed_rows_have_weights_and_no_slices(compiled):
+    sets = "statistics={slices: [carrier], weighted: true, transformed: true}"
+    found = nodes(compiled("weight=distance", sets))
+
+    def request(name):
+        parameters = found[name].parameters.parameters
+        return json.loads(parameters["request"].field_value.string_value)
+
+    whole = {"slices": ["carrier"], "weight": "distance", "sample": 1.0}
+    assert request("DetailedStatistics") == whole
+    assert request("TransformedStatistics") == {**whole, "slices": []}
+    assert found["TransformedStatistics"].upstream_nodes == ["Transform"]

@@ -257,6 +257,70 @@ def test_statistics_and_anomalies_are_those_of_the_files(validated):
 
 
 @pytest.fixture
+def further(tmp_path):
+    """The steps of DetailedStatistics, by carrier, and of TransformedStatistics."""
+    from strategos.components.evaluation.slices.slicing import Slicing
+    from strategos.components.statistics_gen.request import Request
+
+    rows = {
+        "carrier": [["AA"]] * 30 + [["UA"]] * 2,
+        "delay": [[2.0]] * 10 + [[5.0]] * 20 + [None, [7.0]],
+        "w": [[1.0]] * 10 + [[2.0]] * 20 + [[3.0]] * 2,
+    }
+    kinds = {"carrier": pa.binary(), "delay": pa.float32(), "w": pa.float32()}
+    kinds["carrier"] = pa.large_binary()
+    arrays = [pa.array(rows[x], pa.large_list(kind)) for x, kind in kinds.items()]
+    batch = pa.RecordBatch.from_arrays(arrays, list(rows))
+    steps = []
+    for node, asked in (
+        ("DetailedStatistics", {"slices": ["carrier"], "weight": "w"}),
+        ("TransformedStatistics", {"sample": 0.25}),
+    ):
+        slices = tuple(map(Slicing.of, asked.get("slices", ())))
+        request = Request(slices, asked.get("weight", ""))
+        found = request.accumulated([batch], "train", 0).extracted()
+        path = tmp_path / node / "Split-train" / "FeatureStats.pb"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(found.SerializeToString())
+        output = MadeArtifact(7, "x", "ExampleStatistics", str(tmp_path / node), {})
+        given = {"request": {"slices": [], "weight": "", "sample": 1} | asked}
+        steps.append(
+            LineageStep(node, 1, "r1", False, _START, 3.0, given, (output,), ())
+        )
+    return steps
+
+
+def test_slices_of_statistics_have_rows_weights_and_weighted_means(further):
+    made = report(*further)
+    by_slice, transformed = blocks(made, "data", Table)
+    assert by_slice.title == "Weighted means by slice, split train"
+    assert page.records(by_slice) == [
+        {"slice": name, "rows": rows, "weight": weight, "mean-delay": mean, "mean-w": w}
+        for name, rows, weight, mean, w in (
+            (
+                "All Examples",
+                32,
+                56.0,
+                pytest.approx(241 / 53),
+                pytest.approx(108 / 56),
+            ),
+            ("carrier_AA", 30, 50.0, pytest.approx(4.4), pytest.approx(1.8)),
+            ("carrier_UA", 2, 6.0, 7.0, 3.0),
+        )
+    ]
+    assert transformed.title == "Statistics of split train after Transform"
+    assert [row["feature"] for row in page.records(transformed)] == [
+        *("carrier", "delay", "w")
+    ]
+    facts = {k: v for each in blocks(made, "data", Facts) for k, v in each.rows}
+    assert facts["slices"] == "carrier" and facts["weight"] == "w"
+    assert facts["sample"] == "0.25 of the rows"
+    hidden = blocks(document.redacted(made), "data", Table)[0]
+    assert page.records(hidden)[2]["slice"] == "slice 2"
+    assert page.records(hidden)[2]["mean-delay"] is None  # of two rows
+
+
+@pytest.fixture
 def distributed(tmp_path):
     """Makes a record: `distributed(train=columns, eval=columns, before=columns)`."""
 

@@ -80,23 +80,24 @@ def test_a_run_stands_beside_the_statistics_of_the_run_before(tmp_path):
     store = ml_metadata.MetadataStore(config)
     names = "pipeline_run", "pipeline", "node"
     kinds = {x: store.put_context_type(mlmd.ContextType(name=x)) for x in names}
-    execution = mlmd.Execution(
-        type_id=store.put_execution_type(mlmd.ExecutionType(name="StatisticsGen"))
-    )
     artifact_type = mlmd.ArtifactType(name="ExampleStatistics")
     artifact_type_id = store.put_artifact_type(artifact_type)
     output = mlmd.Event(type=mlmd.Event.OUTPUT)
 
-    def run_of(pipeline, run_id):
-        texts = zip(names, (run_id, pipeline, f"{pipeline}.StatisticsGen"), strict=True)
+    def run_of(pipeline, run_id, node="StatisticsGen"):
+        type_id = store.put_execution_type(mlmd.ExecutionType(name=node))
+        execution = mlmd.Execution(type_id=type_id)
+        texts = zip(names, (run_id, pipeline, f"{pipeline}.{node}"), strict=True)
         contexts = [mlmd.Context(type_id=kinds[x], name=text) for x, text in texts]
         folder = tmp_path / run_id
         folder.mkdir()
         made = mlmd.Artifact(type_id=artifact_type_id, uri=str(folder))
         store.put_execution(execution, [(made, output)], contexts, True)
 
-    for pipeline, run_id in (("a", "r1"), ("b", "r2"), ("a", "r3"), ("a", "r4")):
+    for pipeline, run_id in (("a", "r1"), ("b", "r2"), ("a", "r3")):
         run_of(pipeline, run_id)
+    run_of("a", "sliced", "DetailedStatistics")
+    run_of("a", "r4")
     (tmp_path / "r3").rmdir()  # as `strategos clean` does
     opened = Store(config)
     found = {x: record.read(opened, x).before for x in ("r1", "r2", "r4")}
