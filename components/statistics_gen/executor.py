@@ -17,7 +17,7 @@ from tfx.types import artifact_utils
 from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from strategos.components.errors import required
+from strategos.components.errors import UserError, required
 from strategos.components.files import storage
 from strategos.components.records import FILE_FORMAT, columns, counts, read, streams
 from strategos.components.shards import progress
@@ -60,6 +60,8 @@ class Executor(EngineExecutor, stock.Executor):
         examples = artifact_utils.get_single_instance(input_dict["examples"])
         request = Request.of(exec_properties)
         if not _is_plain(examples, input_dict, exec_properties):
+            if request != Request():
+                raise _unreadable(examples)
             super().Do(input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -168,6 +170,16 @@ def _merge(earlier: dict[str, _Part], later: dict[str, _Part]) -> dict[str, _Par
     for split, part in later.items():
         earlier[split] = earlier[split].merge(part) if split in earlier else part
     return earlier
+
+
+def _unreadable(examples: types.Artifact) -> UserError:
+    """TFX's executor would leave out what a request asks for."""
+    return UserError(
+        f"{examples.uri} does not hold tf.Examples in TFRecord files",
+        key="statistics",
+        remedy="Let the node that replaces Transform write such files, or remove "
+        "`weighted` and `sample`.",
+    )
 
 
 def _is_plain(

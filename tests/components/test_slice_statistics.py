@@ -398,6 +398,24 @@ def test_a_sample_of_damaged_examples_is_rejected_all_the_same(examples, tmp_pat
         written(copy, tmp_path / "out", slices=["carrier"], sample=0.5)
 
 
+def test_examples_of_another_format_are_rejected_not_computed_otherwise(
+    examples, tmp_path
+):
+    from tfx.components.util import examples_utils
+    from tfx.proto import example_gen_pb2
+    from tfx.types import standard_artifacts
+
+    from strategos.components.errors import UserError
+
+    other = standard_artifacts.Examples()
+    other.set_mlmd_artifact(examples.mlmd_artifact)
+    payload = example_gen_pb2.PayloadFormat.FORMAT_PARQUET
+    examples_utils.set_payload_format(other, payload)
+    with pytest.raises(UserError, match="does not hold tf.Examples") as caught:
+        written(other, tmp_path, sample=0.5)
+    assert caught.value.key == "statistics"
+
+
 def test_a_split_without_rows_has_statistics_without_slices(tmp_path):
     from tfx.types import standard_artifacts
 
