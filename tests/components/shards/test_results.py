@@ -10,6 +10,8 @@ import pytest
 
 from strategos.components.shards.engine import Engine
 
+SLICED = '{"slices": [{"feature": "key", "bins": [9]}], "weight": "key", "sample": 0.5}'
+
 
 @pytest.mark.parametrize("split", ["ratio", "hash"])
 def test_examples_and_statistics_are_the_same_for_any_number_of_threads(
@@ -24,7 +26,10 @@ def test_examples_and_statistics_are_the_same_for_any_number_of_threads(
         monkeypatch.setenv(*variable)
         examples = write_examples(table, tmp_path / f"examples-{workers}", split)
         statistics = write_statistics(examples, tmp_path / f"statistics-{workers}")
-        found.append((written(examples.uri), written(statistics.uri)))
+        place = tmp_path / f"sliced-{workers}"
+        sliced = write_statistics(examples, place, request=SLICED)
+        uris = examples.uri, statistics.uri, sliced.uri
+        found.append([written(uri) for uri in uris])
     assert len(found[0][0]) == 4 * 8  # examples and columns of two splits, by shard
     assert found[0] == found[1] == found[2]
 

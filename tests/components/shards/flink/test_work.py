@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -172,7 +173,12 @@ def test_components_write_what_they_write_in_threads(
         monkeypatch.setenv(*variable)
         examples = write_examples(table, tmp_path / f"examples-{name}")
         statistics = write_statistics(examples, tmp_path / f"statistics-{name}")
-        found.append((written(examples.uri), written(statistics.uri)))
+        bins = {"feature": "key", "bins": [50]}
+        request = json.dumps({"slices": [bins], "weight": "key", "sample": 0.5})
+        place = tmp_path / f"sliced-{name}"
+        sliced = write_statistics(examples, place, request=request)
+        uris = examples.uri, statistics.uri, sliced.uri
+        found.append([written(uri) for uri in uris])
     assert len(found[0][0]) == 4 * 8
     assert found[0] == found[1]
 
