@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +106,23 @@ def test_a_damaged_artifact_is_made_again_and_the_run_says_so(ran):
     )
     after = ran.states()
     assert (after["ExampleGen"], after["StatisticsGen"]) == ("cached", "complete")
+    assert set(states(ran).values()) == {"cached"}
+
+
+@pytest.mark.long
+def test_statistics_by_slice_run_alone_and_are_in_the_report(ran):
+    further = {"DetailedStatistics", "TransformedStatistics"}
+    bins = "{slices: [{feature: x, bins: [50]}], transformed: true, sample: 0.5}"
+    found = states(ran, "--set", f"statistics={bins}")
+    assert {name for name, state in found.items() if state == "complete"} == further
+    place = ran.strategos("report", str(ran.yaml)).stdout.strip()
+    page = Path(place).read_text()
+    for text in ("x_[50, inf]", "0.5 of the rows", "split train after Transform"):
+        assert text in page
+    other = "{slices: [late], transformed: true, sample: 0.5}"
+    found = states(ran, "--set", f"statistics={other}")
+    assert found.pop("DetailedStatistics") == "complete"
+    assert set(found.values()) == {"cached"}
     assert set(states(ran).values()) == {"cached"}
 
 
