@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.run.cleaning import Item
 
+_RECORD = "record of a run"
+
 
 def clean(arguments: argparse.Namespace) -> int:
     """Lists artifacts and local files no longer needed; `--delete` removes them.
@@ -35,22 +37,41 @@ def clean(arguments: argparse.Namespace) -> int:
       BadInputError: A run is in progress.
       UserError: ML Metadata or the object store cannot be read.
     """
-    from strategos.pipeline.run import cleaning
+    from strategos.pipeline.run import cleaning, record_cleaning
 
     config = commands.load(arguments).config
     root = config.run.root
-    before = time.time() - seconds(arguments.older_than)
+    if arguments.records:
+        record_cleaning.check(config)
     connection = metadata.of(config)
     store = Store(connection, root=root)
-    serving = config.pusher.folders.values() if config.pusher else ()
+    copy = None
     if not arguments.delete:
-        _show(cleaning.find(store, arguments.keep, before, serving), arguments)
-        return ExitCode.DONE
-    with lock.hold(root, run_id="clean"), _lease(config, connection):
-        items = cleaning.find(store, arguments.keep, before, serving)
-        cleaning.remove(store, items)
+        items = _items(store, config, arguments)
+    else:
+        with lock.hold(root, run_id="clean"), _lease(config, connection):
+            items = _items(store, config, arguments)
+            cleaning.remove(store, (x for x in items if x.kind != _RECORD))
+            if runs := [x.path for x in items if x.kind == _RECORD]:
+                copy = record_cleaning.remove(root, runs)
     _show(items, arguments)
+    if copy and not arguments.json:
+        print(f"{copy} has the records as they were; remove it once all is well")
     return ExitCode.DONE
+
+
+def _items(store: Store, config: Config, arguments: argparse.Namespace) -> list[Item]:
+    """What is no longer needed; with `--records` also a `_RECORD` for each run."""
+    from strategos.pipeline.run import cleaning, record_cleaning
+
+    before = time.time() - seconds(arguments.older_than)
+    serving = config.pusher.folders.values() if config.pusher else ()
+    items = cleaning.find(store, arguments.keep, before, serving)
+    if arguments.records:
+        kept = cleaning.kept_runs(store, arguments.keep, before, serving)
+        runs = record_cleaning.unneeded(store, kept)
+        items += (cleaning.Item(_RECORD, run, 0) for run in runs)
+    return items
 
 
 def _lease(config: Config, connection: mlmd.ConnectionConfig) -> Any:

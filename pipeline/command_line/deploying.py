@@ -156,6 +156,12 @@ def add(commands: Commands, parents: Parents) -> None:
         help="keep the artifacts of the N newest runs with a model (default 10)",
     )
     clean.add_argument(
+        "--records",
+        action="store_true",
+        help="also the records of all other runs in ML Metadata's SQLite database; a "
+        "copy of the database stays",
+    )
+    clean.add_argument(
         "--older-than",
         type=age,
         default="30d",

@@ -24,7 +24,7 @@ from strategos.pipeline.history.store import (
     properties,
     reads_store,
 )
-from strategos.pipeline.root import RUN_CONTEXT
+from strategos.pipeline.root import RUN_CONTEXT, metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +213,7 @@ def _unknown(store: Store, model: str) -> str:
     return (
         f"{model}: no such model. {known}. Name a pushed version's path or number, a "
         "run (see `strategos runs`) or an artifact's id."
+        f"{metadata.removed_hint(store.root)}"
     )
 
 

@@ -30,7 +30,7 @@ from strategos.pipeline.history.contexts import (
     with_ids,
 )
 from strategos.pipeline.history.store import Store, properties, reads_store
-from strategos.pipeline.root import RUN_CONTEXT, recent
+from strategos.pipeline.root import RUN_CONTEXT, metadata, recent
 
 _STATES = {
     mlmd.Execution.RUNNING: "running",
@@ -279,7 +279,7 @@ def _find(store: Store, run_id: str | None) -> mlmd.Context:
         which = "several ids start with that:"
     raise UserError(
         f"run {run_id}: no such run; {which} {', '.join(near or names[:3])}. "
-        "`strategos runs` lists them all."
+        f"`strategos runs` lists them all.{metadata.removed_hint(store.root)}"
     )
 
 

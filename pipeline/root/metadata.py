@@ -41,6 +41,23 @@ def sqlite_file(root: str | Path) -> Path:
     return Path(root) / "metadata.sqlite"
 
 
+def before_clean(root: str | Path) -> Path:
+    """The copy that `strategos clean --records` makes of the database of a root."""
+    return sqlite_file(root).with_name("metadata-before-clean.sqlite")
+
+
+def removed_hint(root: str | Path | None) -> str:
+    """Where the records of older runs are if they were removed; "" if none were.
+
+    Args:
+      root: The pipeline root.
+    """
+    copy = before_clean(root or "")
+    if root is None or not copy.is_file():
+        return ""
+    return f" `strategos clean --records` removed those of older runs; {copy} has them."
+
+
 def connection(
     root: str | Path, metadata: str = "sqlite", password: str | None = None
 ) -> metadata_store_pb2.ConnectionConfig:

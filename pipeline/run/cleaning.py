@@ -86,7 +86,7 @@ def find(
     artifacts = [a for a in recorded if paths[a.id].startswith(f"{tree.root}/")]
     if not artifacts:  # a database of another root, which knows nothing of this one
         return []
-    runs = _kept_runs(store, keep, before) | _runs_of_versions(store, serving)
+    runs = kept_runs(store, keep, before, serving)
     kept = _artifacts_of(store, runs)
     items = [
         Item(artifact.type, path, tree.size(path), artifact.id)
@@ -129,7 +129,22 @@ def remove(store: Store, items: Iterable[Item]) -> None:
     _mark(store, ids, mlmd.Artifact.DELETED)
 
 
-def _kept_runs(store: Store, keep: int, before: float) -> set[str]:
+@reads_store
+def kept_runs(
+    store: Store, keep: int, before: float, serving: Collection[str] = ()
+) -> set[str]:
+    """The ids of the runs whose artifacts stay.
+
+    Args:
+      store: The root's ML Metadata.
+      keep: As for `find`.
+      before: As for `find`.
+      serving: As for `find`.
+    """
+    return _newest_runs(store, keep, before) | _runs_of_versions(store, serving)
+
+
+def _newest_runs(store: Store, keep: int, before: float) -> set[str]:
     """The ids of the runs to keep: newer than `before`, or among the last `keep`."""
     contexts = run_contexts(store)
     names = pipelines(store, contexts)
