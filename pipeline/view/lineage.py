@@ -187,6 +187,15 @@ def _nothing(facts: _Facts) -> Iterator[tuple[str, Any]]:
     return iter(())
 
 
+def _bulk_inferrer(facts: _Facts) -> Iterator[tuple[str, Any]]:
+    if "predictions" not in facts:
+        yield "predicted", "nothing: the model was not blessed and pushed"
+        return
+    folder = filesystems.short(facts["predictions"])
+    yield "predicted", f"{facts['rows']:,} rows, in {folder}"
+    yield "rejected", f"{facts['rejected']:,} rows" if facts["rejected"] else ""
+
+
 def _rollback(facts: _Facts) -> Iterator[tuple[str, Any]]:
     yield "live again", f"version {facts.get(models.ROLLBACK_OF)}"
 
@@ -218,6 +227,7 @@ _FACTS: dict[str, Callable[[_Facts], Iterable[tuple[str, Any]]]] = {
     node_ids.EVALUATOR: _evaluator,
     node_ids.INFRA_VALIDATOR: _infra_validator,
     node_ids.PUSHER: _nothing,
+    node_ids.BULK_INFERRER: _bulk_inferrer,
     models.ROLLBACK: _rollback,
     models.PROMOTION: _promotion,
 }

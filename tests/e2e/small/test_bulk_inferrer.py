@@ -75,6 +75,8 @@ def test_the_predictions_have_their_model_in_ml_metadata(ran):
     (made,) = store.get_events_by_artifact_ids([result.id])
     events = store.get_events_by_execution_ids([made.execution_id])
     inputs = store.get_artifacts_by_id([e.artifact_id for e in events if e.type == 3])
+    shown = ran.strategos("lineage", result.uri, str(ran.yaml)).stdout
+    assert "predicted  40 rows" in shown and "Trainer" in shown
     assert {x.type for x in inputs} == {"Model", "ModelBlessing", "PushedModel"}
 
 
