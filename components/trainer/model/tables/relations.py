@@ -176,14 +176,7 @@ def _is_index(ids: FeatureIds) -> bool:
 def _of_classes(
     forward: Forward, head: str, label: str, ids: FeatureIds | None
 ) -> list[tuple[int, Relation]]:
-    """The relations of a label that is a class, each with the index of its table.
-
-    Args:
-      forward: The call of the model.
-      head: Name of the output that learns the label; "" for all outputs.
-      label: Name of the column.
-      ids: The meaning of its values; None if unknown.
-    """
+    """The relations of a head's label that is a class, with indices of tables."""
     if ids is None or not ids.varies or not _is_index(ids):
         return []
     assigned = ids.entries is not None
