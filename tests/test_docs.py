@@ -178,6 +178,14 @@ def test_each_target_of_make_exists(page):
 PROSE = runpy.run_path(str(ROOT / "scripts" / "prose.py"))
 
 
+def test_the_list_of_pages_has_each_page():
+    """`make site`, which also says so, is no part of `make test`."""
+    docs = ROOT / "docs"
+    listed = set(re.findall(r"\]\(([\w/]+\.md)\)", (docs / "README.md").read_text()))
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    assert pages - {"README.md"} <= listed
+
+
 def test_messages_and_pages_are_plain():
     assert list(PROSE["faults"]()) == []
 

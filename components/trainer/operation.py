@@ -33,6 +33,7 @@ class Operation:
       judged_as: The Evaluator's task, such as "binary"; "" without an Evaluator.
       job: The launcher's section of `trainer.distribution`, such as `.slurm`, with
         times in seconds; empty for launchers that submit no job.
+      dump: Folder for what TensorFlow's debugger records of each task; "" for nothing.
       check_bytes: For `strategos check-cluster`, bytes that workers exchange and save
         in place of the training; 0 trains.
       min_workers: Workers with which a gang goes on that has lost others; None for all.
@@ -49,6 +50,7 @@ class Operation:
     from_scratch: bool = False
     judged_as: str = ""
     check_numerics: bool = False
+    dump: str = ""
     check_bytes: int = 0
     job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -189,6 +189,14 @@ def _unseen_files(
                 received=path,
                 remedy=_FIXES[target],
             )
+    dump = config.trainer.debug.dump
+    if dump and not paths.is_mounted(dump, section):
+        yield config.problem(
+            "trainer.debug.dump",
+            "the folder is deleted with the container of the step",
+            received=dump,
+            remedy="Name a folder on a volume, or look for the fault on this machine.",
+        )
     query = config.data.query
     file = query.file if query else ""
     asks = not paths.is_in_image(config.data.examples, section)

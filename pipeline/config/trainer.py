@@ -11,11 +11,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
 from strategos.components.errors import UserError
 from strategos.components.exported import WEIGHTS_DIR
+from strategos.components.files.filesystems import is_remote
 from strategos.components.trainer.distribution.batch_checks import (
     SEVERAL_STEPS,
     check_even_for_each,
@@ -28,7 +29,7 @@ from strategos.components.trainer.phases import check_epochs
 from strategos.components.trainer.spec import Settings
 from strategos.pipeline.config.cluster.sections import Kubeflow, Vertex
 from strategos.pipeline.config.distribution import Distribution
-from strategos.pipeline.config.problems import reject_at
+from strategos.pipeline.config.problems import received, reject, reject_at
 from strategos.pipeline.config.training.callbacks import Callbacks
 from strategos.pipeline.config.training.optimizer import Optimizer, conflicts
 from strategos.pipeline.config.training.phases import Phase, PhaseName, total_epochs
@@ -41,6 +42,7 @@ from strategos.pipeline.config.types import (
     ModelPath,
     Module,
     NotNegative,
+    PathText,
     Positive,
     Section,
     Size,
@@ -73,6 +75,19 @@ class Debug(Section):
         description="Whether each operation is checked for NaN and infinity. Training "
         "then takes a multiple of the time.",
     )
+    dump: PathText | None = Field(
+        None,
+        description="Local folder for what TensorFlow's debugger records of each task: "
+        "the graphs, and the newest 1,000 results of operations; `tensorboard --logdir "
+        "FOLDER` shows them. null: nothing is recorded.",
+    )
+
+    @field_validator("dump")
+    @classmethod
+    def _local(cls, dump: str | None) -> str | None:
+        if dump and is_remote(dump):
+            raise reject(received=received(dump), expected="a folder on a local disk")
+        return dump
 
 
 class Trainer(Section):
@@ -220,6 +235,14 @@ class Trainer(Section):
         return {**values, "epochs": values.get("epochs", epochs)} if epochs else values
 
     def _problems(self) -> Iterator[InitErrorDetails]:
+        if self.debug.dump and self.jit_compile:
+            cause = "TensorFlow's debugger sees no operation that XLA compiles"
+            yield reject_at(("debug", "dump"), cause, remedy="Remove `jit_compile`.")
+        elsewhere = self.distribution.strategy in ("parameter_server", "tpu")
+        if self.debug.dump and elsewhere:
+            cause = "TensorFlow's debugger records no operation on other machines"
+            remedy = "Look for the fault on one device."
+            yield reject_at(("debug", "dump"), cause, remedy=remedy)
         replicas = self.distribution.known_replicas
         too_small = _rejected("batch_size", check_replicas, self.batch_size, replicas)
         yield from too_small or self._undivided()
@@ -325,6 +348,7 @@ class Trainer(Section):
             checkpoint_every=interval(self.checkpoint.every),
             checkpoint_keep=self.checkpoint.keep,
             check_numerics=self.debug.check_numerics,
+            dump=self.debug.dump or "",
             job=distribution.job(kubeflow, vertex),
         )
 

@@ -28,7 +28,7 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.tables import record, relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.run import tfx_run_fn, verification
+from strategos.components.trainer.run import dump, tfx_run_fn, verification
 from strategos.components.trainer.run.export import beside_label, export
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sample
@@ -63,12 +63,13 @@ def train(
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:
         asynchronous.serve(cluster)
-    if modules.takes_fn_args(spec.folder, spec.module):
-        with numerics_checked(operation):
-            return tfx_run_fn.train(spec, cluster, choice, f"{weights}-exported")
-    distribution = strategy.build(choice, spec.distribution, cluster)
-    preemption.install_handler()
-    return Training(spec, operation, cluster, choice, distribution).run(weights)
+    with dump.recorded(operation.dump, cluster):
+        if modules.takes_fn_args(spec.folder, spec.module):
+            with numerics_checked(operation):
+                return tfx_run_fn.train(spec, cluster, choice, f"{weights}-exported")
+        distribution = strategy.build(choice, spec.distribution, cluster)
+        preemption.install_handler()
+        return Training(spec, operation, cluster, choice, distribution).run(weights)
 
 
 def evaluate_and_export(

@@ -55,6 +55,14 @@ def test_files_on_a_volume_need_not_be_on_this_machine(workload):
     assert check(workload, *sets) == {}
 
 
+def test_a_dump_needs_a_folder_that_outlives_the_step(workload):
+    key = "trainer.debug.dump"
+    assert check(workload, f"{key}=/mnt/v/dumps") == {}
+    for target in ("kubeflow", "vertex"):
+        found = check(workload, f"{key}=/tmp/d", "pusher.to=gs://b/x", target=target)
+        assert "deleted with the container" in found[key]
+
+
 def test_database_of_new_spans_is_where_steps_see_it(workload):
     def found(database, examples):
         sql = "SELECT * FROM t WHERE n = {SPAN}"

@@ -10,7 +10,7 @@ import pytest
 
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
-from strategos.pipeline.config.loading import effective, load
+from strategos.pipeline.config.loading import ConfigError, effective, load
 
 
 def test_results_follow_what_is_trained_on_in_plain_numbers(trainer):
@@ -58,7 +58,7 @@ def test_results_do_not_follow_how_training_is_run(workload):
         "trainer.distribution.max_restarts=0",
         "trainer.distribution.bandwidth=10Gbit",
         "trainer.checkpoint={every: 1 step, keep: 9}",
-        "trainer.debug.check_numerics=true",
+        "trainer.debug={check_numerics: true, dump: /d}",
     ]
     other = load(workload, sets=sets).config
     assert other.runtime_parameters() == plain.runtime_parameters()
@@ -72,6 +72,7 @@ def test_results_do_not_follow_how_training_is_run(workload):
         checkpoint_every="1 steps",
         checkpoint_keep=9,
         check_numerics=True,
+        dump="/d",
     )
     assert other.trainer.distribution.bytes_per_second == 1.25e9
     job = "{partition: p, time_limit: 2h, options: [--exclusive]}"
@@ -241,3 +242,21 @@ def test_a_batch_that_a_smaller_gang_cannot_divide_is_rejected(problem, trainer)
     text = str(problem(*several, "batch_size=9"))
     assert "batch_size: received 9; the batch cannot be divided evenly among 2 " in text
     assert "Choose a multiple of 6, which 2 or 3 replicas divide evenly" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ("{debug: {dump: s3://b/d}}", "a folder on a local disk"),
+        ("{debug: {dump: /d}, jit_compile: true}", "XLA compiles"),
+        (
+            "{debug: {dump: /d}, distribution: {strategy: parameter_server}}",
+            "other machines",
+        ),
+    ],
+)
+def test_a_dump_that_cannot_be_is_rejected(workload, settings, cause):
+    sets = [f"trainer={settings[:-1]}, module: model}}"]
+    with pytest.raises(ConfigError, match="trainer.debug.dump") as caught:
+        load(workload, sets=sets)
+    assert cause in str(caught.value)

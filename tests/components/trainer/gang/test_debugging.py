@@ -7,6 +7,7 @@ import re
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.debug.lib.debug_events_reader import DebugDataReader
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.operation import Operation
@@ -118,3 +119,36 @@ def test_the_feature_with_a_nan_is_named_with_its_step_and_row(
         f"In the rows of step {step}, `distance` has 1 value that is NaN or infinite "
         f"(row {row} of the batch)"
     ) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "tasks"),
+    [
+        pytest.param({"strategy": "one_device"}, ["host"], marks=pytest.mark.long),
+        pytest.param(
+            {"strategy": "mirrored", "devices": 2}, ["host"], marks=pytest.mark.faults
+        ),
+        pytest.param(
+            {"strategy": "multi_worker_mirrored", "workers": 2},
+            ["chief-0", "worker-0"],
+            marks=pytest.mark.faults,
+        ),
+    ],
+    ids=lambda value: value.get("strategy") if isinstance(value, dict) else "",
+)
+def test_the_debugger_of_tensorflow_reads_what_each_task_has_recorded(
+    workload, make_spec, train_only, tmp_path, distribution, tasks
+):
+    workload.write_module("plain", PLAIN)
+    settings = {"module": "plain", "distribution": distribution, "epochs": 1}
+    plain = train_only(make_spec(**settings))
+    recorded = train_only(make_spec(**settings), Operation(dump=str(tmp_path)))
+    assert recorded["history"] == plain["history"]
+    folders = sorted(tmp_path.iterdir())
+    assert [path.name.rpartition("-2")[0] for path in folders] == tasks
+    for folder in folders:
+        with DebugDataReader(str(folder)) as reader:
+            reader.update()
+            results = reader.graph_execution_traces()
+            kinds = {each.op_type for each in results}
+        assert {"MatMul", "SquaredDifference"} <= kinds
