@@ -5,8 +5,8 @@ FOLDER/data/       links to the data files that the run read
 FOLDER/root/       the root of the new run
 
 Left out of the settings is what acts on the world, or depends on other runs: push,
-schedule, notification, gates on spans, the comparison with the model in production;
-and `statistics`, which no model depends on.
+predictions, schedule, notification, gates on spans, the comparison with the model in
+production; and `statistics`, which no model depends on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from strategos.pipeline.history.runs import Run
 
 _SHOWN = 10
-LEFT_OUT = ("statistics", "pusher", "schedule", "gates", "kubeflow", "vertex")
+LEFT_OUT = (
+    *("statistics", "pusher", "predict"),
+    *("schedule", "gates", "kubeflow", "vertex"),
+)
 """Sections of the settings that a run which is made again does without."""
 
 

@@ -136,6 +136,22 @@ def test_a_pipeline_without_judge_and_target_predicts_with_its_model(ran):
 
 
 @pytest.mark.long
+def test_a_run_is_made_again_without_predicting_its_files_which_may_be_gone(ran):
+    write(ran, 8, "1")
+    ran.run()
+    run, before = ran.last_run()["run_id"], folders(ran)
+    (ran.folder / "new").rename(ran.folder / "archived")
+    again = ran.folder / "again"
+    words = (run, str(ran.yaml), "--to", str(again), "--json")
+    done = ran.strategos("reproduce", *words)
+    assert json.loads(done.stdout)["equal"]
+    (ran.folder / "archived").rename(ran.folder / "new")
+    (made,) = (again / "workload").rglob("pipeline.yaml")
+    assert "predict" not in yaml.safe_load(made.read_text())
+    assert folders(ran) == before
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("runner", ["beam", "tfx"])
 def test_other_runners_predict_the_same(ran, runner):
     write(ran, 7, "4", "5")
