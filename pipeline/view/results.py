@@ -116,7 +116,8 @@ def ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
     }
     ranked = []
     for piece in summary["slices"]:
-        name, value = f"{piece['feature']}={piece['value']}", piece["metrics"][metric]
+        name = f"{piece['feature']}={piece['value']}"
+        value = piece["metrics"].get(metric)  # slices by class are those of a head
         if value is not None and name not in small and piece["examples"] >= FEW_ROWS:
             ranked.append((-badness(metric, value), name, piece))
     return [

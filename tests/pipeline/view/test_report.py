@@ -209,6 +209,15 @@ def test_slices_under_thirty_rows_are_not_among_the_worst_and_are_counted(blesse
     assert lines[at + 2].split() == [*_LEFT_OUT, "2", "slices"]
 
 
+def test_slices_by_class_of_another_head_are_not_among_the_worst(blessed):
+    slices = [piece("rain", 0.9) | {"feature": "class", "metrics": {"sky.auc": 0.9}}]
+    text = summary(slices=[piece("AA", 0.7), *slices])
+    lines = reported(dataclasses.replace(blessed, summary=text))
+    at = next(i for i, line in enumerate(lines) if "worst slices" in line)
+    assert lines[at + 1].split() == ["auc", "carrier=AA", "0.7000", "1,000"]
+    assert lines[at + 2] == ""
+
+
 def test_rows_in_no_slice_are_counted_below_the_worst_slices(blessed):
     text = summary(slices=[piece("[AA]", 0.7)])
     text |= {"without_value": {"carrier": 1_234, "month": 0}}
