@@ -181,6 +181,8 @@ def tensorboard(arguments: argparse.Namespace) -> int:
     """`strategos tensorboard`: shows the training logs of the last runs."""
     from strategos.pipeline.history import kubeflow, roots, tensorboard
 
+    if arguments.dump:
+        tensorboard.show_dump(arguments.dump, arguments.port)
     if kubeflow.is_address(arguments.root or ""):
         raise BadInputError(
             "the logs of a run on Kubeflow are in its object store",

@@ -143,6 +143,11 @@ def add(commands: Commands, shared: argparse.ArgumentParser) -> None:
     tensorboard.add_argument("pipeline", **READ)
     tensorboard.add_argument("--run", metavar="RUN", help="only the logs of this run")
     tensorboard.add_argument(
+        "--dump",
+        metavar="FOLDER",
+        help="instead of logs, what trainer.debug.dump has recorded of a task here",
+    )
+    tensorboard.add_argument(
         "--port",
         type=port,
         help="0 for any free port (default: 6006, or the next free one)",

@@ -78,8 +78,8 @@ class Debug(Section):
     dump: PathText | None = Field(
         None,
         description="Local folder for what TensorFlow's debugger records of each task: "
-        "the graphs, and the newest 1,000 results of operations; `tensorboard --logdir "
-        "FOLDER` shows them. null: nothing is recorded.",
+        "the graphs, and the newest 1,000 results of operations, for `strategos "
+        "tensorboard --dump FOLDER`. null: nothing is recorded.",
     )
 
     @field_validator("dump")

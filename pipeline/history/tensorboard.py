@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
 from strategos.components.files.filesystems import is_remote, needs_copies
+from strategos.components.wording import choices
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store, reads_store
 from strategos.pipeline.root import RUN_CONTEXT
@@ -55,7 +57,7 @@ def log_folders(
 
 
 def command(folders: Mapping[str, str], port: int | None) -> list[str]:
-    """The command that starts TensorBoard.
+    """The command that starts TensorBoard on logs.
 
     Args:
       folders: Folders with logs, by the name to show.
@@ -64,19 +66,23 @@ def command(folders: Mapping[str, str], port: int | None) -> list[str]:
     Raises:
       UserError: TensorBoard is not installed.
     """
-    if importlib.util.find_spec("tensorboard") is None:
-        raise UserError(
-            "TensorBoard is not installed here. Install it: pip install tensorboard"
-        )
     # TensorBoard ends a name at a colon; run ids of TFX's own runners contain colons.
     named = ",".join(
         f"{run.replace(':', '.')}:{folder}" for run, folder in folders.items()
     )
     places = list(folders.values())
     root = next(filter(is_remote, places), places[0])
+    return _program(root, ["--logdir_spec", named], port)
+
+
+def _program(root: str, flags: Sequence[str], port: int | None) -> list[str]:
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UserError(
+            "TensorBoard is not installed here. Install it: pip install tensorboard"
+        )
     ports = [] if port is None else ["--port", str(port)]
     # TensorBoard has no authentication: only this machine may connect.
-    flags = ["--logdir_spec", named, "--host", "localhost", *ports]
+    flags = [*flags, "--host", "localhost", *ports]
     return [sys.executable, "-m", _PROGRAM, root, *flags]
 
 
@@ -115,4 +121,36 @@ def show(folders: Mapping[str, str], port: int | None) -> None:
     for run, folder in folders.items():
         print(f"{run}  {folder}")
     sys.stdout.flush()
+    os.execv(program[0], program)
+
+
+def show_dump(folder: str, port: int | None) -> None:
+    """Replaces this process by TensorBoard with its page Debugger V2.
+
+    Args:
+      folder: The folder of a task below that of `trainer.debug.dump`; or this one, if
+        it has one task.
+      port: 0 for any free port; None for TensorBoard's default.
+
+    Raises:
+      UserError: Nothing was recorded in the folder, or that of several tasks, or
+        TensorBoard is not installed.
+    """
+    found = Path(folder).glob("tfdbg_events*"), Path(folder).glob("*/tfdbg_events*")
+    tasks = sorted({str(path.parent) for path in itertools.chain(*found)})
+    if len(tasks) > 1:
+        raise UserError(
+            f"{folder} has several tasks, and TensorBoard shows one",
+            key="--dump",
+            expected=choices(tasks),
+        )
+    if not tasks:
+        raise UserError(
+            f"nothing was recorded in {folder}",
+            key="--dump",
+            remedy="`strategos run --no-cache --set trainer.debug.dump=FOLDER` records "
+            "a training.",
+        )
+    program = _program(tasks[0], ["--logdir", tasks[0]], port)
+    print(tasks[0], flush=True)
     os.execv(program[0], program)

@@ -38,8 +38,8 @@ def recorded(folder: str, cluster: ClusterSpec) -> Iterator[None]:
     debugging = tf.debugging.experimental
     writer = debugging.enable_dump_debug_info(own, "FULL_HEALTH", _EVENTS)
     if cluster.is_chief:
-        message = f"recording for TensorFlow's debugger: tensorboard --logdir {folder}"
-        events.emit("note", message=message)
+        command = f"strategos tensorboard --dump {folder}"
+        events.emit("note", message=f"recording for TensorFlow's debugger: {command}")
     try:
         yield
     finally:

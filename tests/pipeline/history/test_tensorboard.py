@@ -130,3 +130,54 @@ def test_no_run_at_all_is_reported(tmp_path):
     assert done.returncode == 1
     assert "no runs yet" in done.stderr and "Traceback" not in done.stderr
     assert list(Path(tmp_path).iterdir()) == []
+
+
+DUMP = """
+import sys
+import tensorflow as tf
+
+debugging = tf.debugging.experimental
+writer = debugging.enable_dump_debug_info(sys.argv[1], "FULL_HEALTH", 10)
+tf.function(lambda x: tf.math.log(x))(tf.constant(-1.0))
+writer.FlushNonExecutionFiles()
+writer.FlushExecutionFiles()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not INSTALLED, reason="TensorBoard is not installed")
+def test_the_page_shows_what_the_debugger_has_recorded(tmp_path, free_port):
+    task = tmp_path / "host-1"
+    subprocess.run([sys.executable, "-c", DUMP, str(task)], check=True)
+    process = subprocess.Popen(
+        command("--dump", tmp_path, "--port", free_port),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    url = f"http://localhost:{free_port}/data/plugin/debugger-v2/"
+    try:
+        end = time.monotonic() + 60
+        while not (runs := json.loads(fetched(f"{url}runs", process))):
+            assert time.monotonic() < end  # read beside the server
+            time.sleep(0.2)
+        url += f"graph_execution/digests?run={next(iter(runs))}&begin=0&end=-1"
+        kinds: set[str] = set()
+        while "Log" not in kinds:
+            assert time.monotonic() < end
+            found = json.loads(fetched(url, process))["graph_execution_digests"]
+            kinds = {each["op_type"] for each in found}
+            time.sleep(0.2)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_dump_is_of_one_task(tmp_path):
+    with pytest.raises(UserError, match="nothing was recorded"):
+        tensorboard.show_dump(str(tmp_path), None)
+    for task in ("chief-0", "worker-0"):
+        (tmp_path / task).mkdir()
+        (tmp_path / task / "tfdbg_events.1.host.metadata").touch()
+    with pytest.raises(UserError, match="TensorBoard shows one") as caught:
+        tensorboard.show_dump(str(tmp_path), None)
+    assert f"{tmp_path}/worker-0" in caught.value.expected
