@@ -6,14 +6,15 @@ FOLDER/root/       the root of the new run
 
 Left out of the settings is what acts on the world, or depends on other runs: push,
 predictions, schedule, notification, gates on spans, the comparison with the model in
-production; and `statistics`, which no model depends on.
+production; and `statistics`, which no model depends on. So are nodes of `nodes` that
+follow a node of one of these sections.
 """
 
 from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.wording import first
 from strategos.pipeline.config import MAIN_FILE
+from strategos.pipeline.config.nodes import order
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.made_from import record
 from strategos.pipeline.made_from.record import Kept
@@ -163,7 +165,27 @@ def _settings(kept: Kept, folder: Path, home: Path, weights: str) -> dict[str, A
     if schema["file"] and not is_remote(schema["file"]):
         beside = os.path.relpath(schema["file"], Path(kept.made_from.yaml).parent)
         schema["file"] = os.path.normpath(home / beside)
+    made["nodes"] = _nodes(made.get("nodes") or {})
     return made | {"data": data, "schema": schema, "trainer": trainer, "run": run}
+
+
+def _nodes(nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's nodes, without those that follow one that is left out."""
+    gone, kept = order.of_sections(LEFT_OUT), dict(nodes)
+    while lost := {name for name, node in kept.items() if _needs(node, gone)}:
+        gone |= lost
+        kept = {name: node for name, node in kept.items() if name not in lost}
+    return {
+        name: {**node, "before": [x for x in node["before"] if x not in gone]}
+        for name, node in kept.items()
+    }
+
+
+def _needs(node: Mapping[str, Any], gone: Collection[str]) -> bool:
+    if node["replaces"]:  # else the replaced node would do its work unnoticed
+        return False
+    producers = {source.partition(".")[0] for source in node["inputs"].values()}
+    return any(name in gone for name in (*producers, *node["after"]))
 
 
 def _links(kept: Kept, folder: Path) -> dict[str, Any]:

@@ -90,6 +90,16 @@ def replaced(nodes: Nodes) -> dict[str, str]:
     return {node.replaces: name for name, node in nodes.items() if node.replaces}
 
 
+def of_sections(names: Iterable[str]) -> set[str]:
+    """The ids of the nodes that a pipeline has only with some sections of the YAML.
+
+    Args:
+      names: Of sections.
+    """
+    added = {**_OF_SECTIONS, "statistics": _STATISTICS}
+    return {node for name in names for node in added.get(name, ())}
+
+
 def _wrong_replacements(
     present: Collection[str], nodes: Nodes
 ) -> Iterator[InitErrorDetails]:
