@@ -40,9 +40,10 @@ def check_numbers(
     if (own := rows.numbered_by(model)) is None:
         return
     pairs = np.unique([own, label[: len(own)]], axis=1)
-    of_each = [np.unique(numbers).size for numbers in pairs]
     exchanged = pairs[:, pairs[0] != pairs[1]]
-    if exchanged.size and of_each == [pairs.shape[1]] * 2:
+    # Of bins that have moved, rows go one way: 1 becomes 2, and no 2 becomes 1.
+    is_whole = all(np.unique(each).size == each.size for each in pairs)
+    if exchanged.size and is_whole and {*exchanged[0]} == {*exchanged[1]}:
         was, now = exchanged[:, 0]
         raise model.error(
             f"numbers the classes of `{question.label}` otherwise than the candidate, "

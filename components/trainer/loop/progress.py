@@ -1,9 +1,10 @@
-"""Reports progress and speed; keeps the history; stops at the first NaN."""
+"""Reports progress and speed; keeps the history; stops at NaN; records operations."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.data.input_wait import InputWait
+from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import contact, heartbeat
 from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
@@ -23,6 +25,8 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.operation import Operation
 from strategos.components.user_code import user_errors
 from strategos.components.wording import duration
+
+_RESULTS = 1_000  # newest results of operations that a recorded task keeps
 
 
 class Progress(TensorCallback):
@@ -251,6 +255,35 @@ def _check_numerics(checked: bool) -> None:
         tf.debugging.enable_check_numerics(path_length_limit=4096)
     else:
         tf.debugging.disable_check_numerics()
+
+
+@contextlib.contextmanager
+def recorded(folder: str, cluster: ClusterSpec) -> Iterator[None]:
+    """Records a task for TensorFlow's debugger, also if the block fails.
+
+    Of each result of an operation, the numbers of values that are NaN, infinite,
+    negative, zero and positive are recorded, with its shape and dtype.
+
+    Args:
+      folder: Gets a folder named after task and time; "" records nothing.
+      cluster: The task of this process.
+    """
+    if not folder:
+        yield
+        return
+    task = cluster.task.name if cluster.task else "host"
+    own = os.path.join(folder, f"{task}-{time.strftime('%Y%m%d-%H%M%S')}")
+    debugging = tf.debugging.experimental
+    writer = debugging.enable_dump_debug_info(own, "FULL_HEALTH", _RESULTS)
+    if cluster.is_chief:
+        command = f"strategos tensorboard --dump {folder}"
+        events.emit("note", message=f"recording for TensorFlow's debugger: {command}")
+    try:
+        yield
+    finally:
+        writer.FlushNonExecutionFiles()
+        writer.FlushExecutionFiles()  # the newest events, from memory
+        debugging.disable_dump_debug_info()
 
 
 class Recorder(TensorCallback):

@@ -19,7 +19,7 @@ from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop import asynchronous
 from strategos.components.trainer.loop.model_builder import configure_step
-from strategos.components.trainer.loop.progress import numerics_checked
+from strategos.components.trainer.loop.progress import numerics_checked, recorded
 from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.training import Training
 from strategos.components.trainer.model import out_of_memory, workload
@@ -28,7 +28,7 @@ from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.tables import record, relations
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.run import dump, tfx_run_fn, verification
+from strategos.components.trainer.run import tfx_run_fn, verification
 from strategos.components.trainer.run.export import beside_label, export
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.transformed import sample
@@ -63,7 +63,7 @@ def train(
     choice = strategy.choose(spec.distribution, cluster, spec.settings)
     if not choice.is_synchronous and not cluster.is_chief:
         asynchronous.serve(cluster)
-    with dump.recorded(operation.dump, cluster):
+    with recorded(operation.dump, cluster):
         if modules.takes_fn_args(spec.folder, spec.module):
             with numerics_checked(operation):
                 return tfx_run_fn.train(spec, cluster, choice, f"{weights}-exported")
