@@ -6,7 +6,7 @@ The same flights, with 19 columns, in each format. A side is CPU seconds (user a
 system, all threads) in a process of its own, without imports: `ours` decodes all rows
 as ExampleGen does, checks of values included; `floor` is pyarrow's reader (CSV, JSON
 lines, Parquet, ORC), fastavro's reader into rows and then a pyarrow table (Avro), and
-TensorFlow Data Validation's decoder of tf.Examples over tf.data (TFRecord). Medians of
+tfx-bsl's decoder of tf.Examples over tf.data (TFRecord). Medians of
 the rounds, whose sides take turns.
 """
 

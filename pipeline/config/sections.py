@@ -145,7 +145,7 @@ class Config(Section):
         alias="schema",
         description="The schema, and what happens if the data do not fit it.",
     )
-    statistics: MaybeStatistics = Field(None, description="Statistics by slice, etc.")
+    statistics: MaybeStatistics = None
     gates: Gates | None = Field(
         None,
         description="Bounds on what new spans look like, beside the usual ones. "

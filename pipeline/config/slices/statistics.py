@@ -91,5 +91,12 @@ def _has_weights(section: Statistics | None, info: ValidationInfo) -> Statistics
     return section
 
 
-MaybeStatistics = Annotated[Statistics | None, AfterValidator(_has_weights)]
+MaybeStatistics = Annotated[
+    Statistics | None,
+    AfterValidator(_has_weights),
+    Field(
+        description="Further statistics of the data: by slice, with weights, and after "
+        "Transform. Without this section, there are those of all rows alone."
+    ),
+]
 """The section; None without it."""

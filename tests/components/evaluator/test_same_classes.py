@@ -145,9 +145,6 @@ def test_each_class_keeps_its_probability(data):
     needed = len(wanted) + unnamed[1]
     models = _Named(own), _Named(wanted)
     found = same_classes.in_order(*models, answer, question, (), needed)
-    if own == wanted:
-        assert found is answer
-        return
     assert found.shape[1] >= needed
     np.testing.assert_allclose(found.sum(1), answer.sum(1))  # no answer is lost
     for place, name in enumerate(wanted):
@@ -161,7 +158,7 @@ def test_each_class_keeps_its_probability(data):
 def test_two_classes_of_other_names_are_not_compared():
     question = Question("binary", (), "y", (), {}, None, "")
     models = _Named(["no", "yes"]), _Named(["bad", "good"])
-    with pytest.raises(UserError, match="knows the classes `no` or `yes`|no, yes"):
+    with pytest.raises(UserError, match="knows the classes no, yes, and the label"):
         same_classes.in_order(*models, np.ones((2, 1)), question, (), 1)
 
 

@@ -145,7 +145,7 @@ def test_heads_of_several_classes_are_judged_by_class(weather):
         found = {name: piece["metrics"][name] for name in own}
         assert found == pytest.approx(own, rel=1e-5), piece
     assert (places, len(summary["slices"])) == (2, 5)
-    # Three classes of each of two heads, and three bounds over all rows.
+    # Of each of two heads: three classes, and a bound over all rows.
     assert len(summary["bounds"]) == 2 * 3 + 2
     answer = weather.strategos(
         "predict",

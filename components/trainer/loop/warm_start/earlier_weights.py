@@ -105,8 +105,7 @@ def _check_order(earlier: str, label: str) -> None:
                 f"the output `{head}` of the weights to start from predicts "
                 f"`{learnt.name}`, and `label` names `{ours.heads[head].name}`",
                 key="trainer.warm_start",
-                remedy="Give the output another name, or set `warm_start: null` to "
-                "begin anew.",
+                remedy="Name that column, or set `warm_start: null` to begin anew.",
             )
     if theirs != ours and theirs.is_several and ours.is_several:
         raise UserError(
