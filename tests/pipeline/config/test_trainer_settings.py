@@ -225,9 +225,14 @@ def test_min_workers_is_no_part_of_the_result(trainer):
         ),
         (
             ["launcher=kubernetes", "kubernetes.image=i"],
-            "`launcher: kubernetes` cannot lose a worker",
+            "`launcher: kubernetes` cannot lose a worker: a job that loses a pod ends",
         ),
-        (["launcher=tfjob", "tfjob.image=i"], "`launcher: tfjob` cannot lose a worker"),
+        (
+            ["launcher=tfjob", "tfjob.image=i"],
+            "`launcher: tfjob` cannot lose a worker: a job that loses a pod ends, and "
+            "the next one needs as many\n    Remove it, or use `launcher: local` or "
+            "`launcher: external`.",
+        ),
     ],
 )
 def test_min_workers_that_cannot_work_is_rejected(problem, changes, message):

@@ -70,6 +70,7 @@ def launcher(resource: Resource, description: str) -> Launcher:
         functools.partial(launch, resource),
         check=functools.partial(check, resource),
         services=("kubeflow",),
+        fixed_size="a job that loses a pod ends, and the next one needs as many",
     )
 
 
