@@ -99,7 +99,9 @@ def measure(
     """CPU seconds of an evaluation, and the memory that it takes in MB."""
     import tensorflow_model_analysis as tfma
 
-    from strategos.components.evaluation import metrics, summary
+    from strategos.components.evaluation import metrics
+    from strategos.components.evaluation.outcome import summary
+    from strategos.components.evaluation.outcome.bounds import judge
     from strategos.components.evaluator.tfma import eval_config, result_files
 
     bound = {"at_least": 0.5, "slices": {"id": {"at_least": 0.2}}}
@@ -111,7 +113,7 @@ def measure(
     before, started = peak(), time.process_time()
     found = summed(names, rows, slices, compared, weighted)
     pieces = found.metrics("candidate", "baseline" if compared else None)
-    checks = summary.judge(section["bounds"], pieces)
+    checks = judge(section["bounds"], pieces)
     verdict = summary.summarize(
         task="binary", label="label", slices=pieces, checks=checks
     )

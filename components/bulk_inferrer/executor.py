@@ -18,7 +18,7 @@ from strategos.components import errors, events
 from strategos.components.data_files import predicted_spans
 from strategos.components.data_files.sources.reading import Reading
 from strategos.components.errors import UserError, required
-from strategos.components.evaluation.blessing import is_blessed
+from strategos.components.evaluation.outcome.blessing import is_blessed
 from strategos.components.files import temporary
 from strategos.components.predict.batch.folder import OutputFolder
 from strategos.components.predict.batch.request import BATCH_SIZE, Job, start

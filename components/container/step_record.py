@@ -18,7 +18,7 @@ from typing import Any
 from strategos.components import events
 from strategos.components.container import mounts
 from strategos.components.data_files.span_checks import FILE as CHECKS
-from strategos.components.evaluation import summary
+from strategos.components.evaluation.outcome import summary
 from strategos.components.files import storage
 
 Json = dict[str, Any]

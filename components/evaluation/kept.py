@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components.evaluation.heads import naming
+from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.metrics import (
     METRICS,
     metric_names,
@@ -30,7 +31,7 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.files import commit
 
-_VERSION = 6
+_VERSION = 7
 _MOST_FILES = 4  # newest ones that are kept
 _MOST_BYTES = 64 << 20
 
@@ -44,7 +45,7 @@ _CLASSES = frozenset(
         *((f"{_OURS}sums", "Sums"), (f"{_OURS}curves", "Curves")),
         *(
             (f"{_OURS}slices.groups", name)
-            for name in ("Groups", "ModelSums", "Arrays")
+            for name in ("Features", "Groups", "ModelSums", "Arrays")
         ),
         *((f"{_OURS}slices.slicing", name) for name in ("Slicing", "Part", "Bin")),
         *((f"{_OURS}trivial", "Labels"), ("builtins", "set")),
@@ -117,7 +118,7 @@ def _selected(scored: Scored, evaluator: Mapping[str, Any]) -> Scored | None:
     sections = naming.sections(evaluator)
     if not sections:
         names, slices = metric_names(evaluator), slicings(evaluator)
-        resampled = bool(evaluator.get("confidence_level"))
+        resampled = resampling.wanted(evaluator)
         sums = scored.sums.selected(names, slices, resampled=resampled)
         return dataclasses.replace(scored, sums=sums) if sums else None
     heads = {}

@@ -99,7 +99,7 @@ class Scorer:
         writers = {head: Writer(self.folder) for head in question.by_head}
         width = sum(models[0].reconstructs.values()) or 1
         size = max(1, min(BATCH, _VALUES // width))
-        for batch, times in _batches(files, question.is_resampled, size):
+        for batch, times in _batches(files, bool(question.resampled), size):
             answers = _Answers(models, batch)
             for head, own in question.heads.items():
                 found = scored.heads[head]
@@ -251,7 +251,8 @@ def _check_features(model: Model, candidate: Model, question: Question) -> None:
 
 
 def _nothing(question: Question) -> Scored:
-    return Scored(Sums(question.metrics, question.task, question.slices))
+    asked = question.metrics, question.task, question.slices, question.resampled
+    return Scored(Sums(*asked))
 
 
 def scored(engine: Engine, files: Sequence[str], scorer: Scorer, folder: str) -> Scored:

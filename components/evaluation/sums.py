@@ -15,12 +15,21 @@ import numpy as np
 from strategos.components.evaluation.classes import entries
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.intervals import resampling
+from strategos.components.evaluation.intervals.resampling import Resampled
 from strategos.components.evaluation.metrics import METRICS, MOST_SLICES, Batch, Columns
 from strategos.components.evaluation.slices import slicing
-from strategos.components.evaluation.slices.groups import Arrays, Groups, ModelSums
+from strategos.components.evaluation.slices.groups import (
+    Arrays,
+    Features,
+    Groups,
+    ModelSums,
+)
 from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 from strategos.components.evaluation.slices.slicing import Slicing
 from strategos.components.evaluation.trivial import Labels
+
+Place: TypeAlias = tuple[str | None, Any]
+"""What is sliced by, and the value of a slice; (None, None) for all rows."""
 
 _Values: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
 """Values and errors by metric, float64 [slices] each."""
@@ -33,24 +42,29 @@ class Sums:
       metrics: Names in `metrics.METRICS`.
       task: One of `metrics.TASKS`, for which `metrics` are defined.
       slicings: What rows are sliced by; features that are not among these, by value.
+      resampled: Which sums are resampled, if `add` is told how often rows count.
 
     Attributes:
       examples: Number of rows, those of weight 0 included.
       weighted: Sum of the rows' weights; None without weights.
       labels: Sum of the labels of the rows that count.
-      too_many: Features with more than `MOST_SLICES` values, which have no sums.
     """
 
     def __init__(
-        self, metrics: Sequence[str], task: str, slicings: Sequence[Slicing] = ()
+        self,
+        metrics: Sequence[str],
+        task: str,
+        slicings: Sequence[Slicing] = (),
+        resampled: Resampled = "rows",
     ):
         self.examples = 0
         self.weighted: float | None = None
         self.labels = 0.0
-        self.too_many: set[str] = set()
+        self._resamples = Features(slicing.MOST_RESAMPLED * resampling.RESAMPLES)
         self._metrics, self._task = tuple(metrics), task
         self._slicings = {each.name: each for each in slicings}
-        self._groups: dict[str | None, Groups] = {}
+        self._resampled = resampled
+        self._features = Features(MOST_SLICES)
         self._part = slicing.part_of(task)
         self._names: tuple[str, ...] = ()
 
@@ -81,29 +95,23 @@ class Sums:
         self._add_weights(None if weight is None else float(weight.sum()))
         members = entries.everything(len(label), slices, classes, self._part)
         self._names = tuple(classes)
-        if times is not None:
-            members[resampling.NAME] = resampling.membership(times)
         label = label.reshape(-1)
         for feature, member in members.items():
             is_part = bool(classes) and feature == self._part
             found = entries.of(member, classes, weight, is_part=is_part)
-            counted = None if weight is None else weight[found.row]
             labels = Labels(self._task == "multi_class", found.classes)
-            if feature != resampling.NAME and not (is_part and self._pools):
+            if not (is_part and self._pools):
+                counted = None if weight is None else weight[found.row]
                 labels.add(found.code, label[found.index], counted)
             groups = Groups(labels, member, weight)
-            for model, columns in scores.items():
-                batch = Batch(
-                    self._task,
-                    label[found.index],
-                    {k: each.reshape(-1)[found.index] for k, each in columns.items()},
-                    found.code,
-                    len(member.values),
-                    counted,
-                    found.classes,
-                )
-                groups.models[model] = self._of_model(batch)
-            self._add_groups(feature, groups)
+            rows = label, scores, weight
+            groups.models = self._of_models(found, len(member.values), *rows)
+            self._features.add(feature, groups)
+            if times is not None and (feature is None or self._resampled == "slices"):
+                found = entries.resampled(found, times)
+                groups = Groups(labels.empty(), resampling.slices(member.values))
+                groups.models = self._of_models(found, len(groups.codes), *rows)
+                self._resamples.add(feature, groups)
 
     def _add_weights(self, weighted: float | None) -> None:
         if weighted is not None:
@@ -118,27 +126,27 @@ class Sums:
         self.examples += later.examples
         self._add_weights(later.weighted)
         self.labels += later.labels
-        self.too_many |= later.too_many
         self._names = self._names or later._names
-        for feature, groups in later._groups.items():
-            self._add_groups(feature, groups)
-        for feature in self.too_many:
-            self._groups.pop(feature, None)
+        self._features.merge(later._features)
+        self._resamples.merge(later._resamples)
         return self
 
     def compact(self) -> None:
         """Makes the sums small and quick to merge."""
-        for groups in self._groups.values():
-            groups.labels.compact()
-            for sums in groups.models.values():
-                sums.compact()
+        self._features.compact()
+        self._resamples.compact()
+
+    @property
+    def too_many(self) -> set[str]:
+        """Features with more than `MOST_SLICES` values, which have no sums."""
+        return self._features.too_many
 
     def selected(
         self,
         metrics: Sequence[str],
         slicings: Sequence[Slicing],
         *,
-        resampled: bool = False,
+        resampled: Resampled = "",
     ) -> Sums | None:
         """The sums of some metrics and slices over the same rows.
 
@@ -146,7 +154,7 @@ class Sums:
           metrics: Names in `metrics.METRICS`; may differ from those of these sums if
             they are computed from the same sums (`Metric.shares`).
           slicings: What is sliced by, in the order in which slices are reported.
-          resampled: Whether sums of resamples are wanted.
+          resampled: Of which sums resamples are wanted.
 
         Returns:
           Sums that share their arrays with these; None if there are no such sums.
@@ -154,28 +162,31 @@ class Sums:
         known = self._slicings
         if any(known.get(x.name, Slicing.of(x.name)) != x for x in slicings):
             return None
-        slices = [each.name for each in slicings]
-        slices += [self._part] if self._part else []
-        slices += [resampling.NAME] if resampled else []
-        if not {None, *slices} <= self._groups.keys():
+        parts = [self._part] if self._part else []
+        every: list[str | None] = [None, *(each.name for each in slicings), *parts]
+        some = {"": every[:0], "rows": every[:1], "slices": every}[resampled]
+        keys = {METRICS[name].shares or name for name in metrics}
+        features = self._features.selected(every, keys)
+        resamples = self._resamples.selected(some, keys)
+        if features is None or resamples is None:
             return None
-        chosen = Sums(metrics, self._task, slicings)
+        chosen = Sums(metrics, self._task, slicings, resampled)
         chosen.examples, chosen.labels = self.examples, self.labels
         chosen.weighted, chosen._names = self.weighted, self._names
-        keys = {METRICS[name].shares or name for name in metrics}
-        for feature in (None, *slices):
-            groups = self._groups[feature]
-            if any(not keys <= each.sums.keys() for each in groups.models.values()):
-                return None
-            chosen._groups[feature] = groups
+        chosen._features, chosen._resamples = features, resamples
         return chosen
 
     def codes(self) -> dict[str | None, Mapping[Any, int]]:
         """The index of each slice by its value, by feature."""
-        return {feature: groups.codes for feature, groups in self._groups.items()}
+        groups = self._features.groups
+        return {feature: each.codes for feature, each in groups.items()}
 
     def add_totals(
-        self, metric: str, model: str, totals: Mapping[str | None, np.ndarray]
+        self,
+        metric: str,
+        model: str,
+        totals: Mapping[str | None, np.ndarray],
+        resampled: Mapping[str | None, np.ndarray],
     ) -> None:
         """Adds sums of a metric that are not of single rows.
 
@@ -183,20 +194,31 @@ class Sums:
           metric: Name of the metric.
           model: Name of the model.
           totals: float64 [..., slices] by feature, in the order of `codes`.
+          resampled: float64 [..., slices · resamples] by feature in `resampled`.
         """
-        for feature, arrays in totals.items():
-            self._groups[feature].models[model].sums[metric].arrays += arrays
+        for features, added in (
+            (self._features, totals),
+            (self._resamples, resampled),
+        ):
+            for feature, arrays in added.items():
+                features.groups[feature].models[model].sums[metric].arrays += arrays
+
+    @property
+    def resampled(self) -> list[str | None]:
+        """The features whose slices are resampled, and None for all rows."""
+        return [*self._resamples.groups]
 
     def labels_vary(self) -> bool:
         """Whether the rows that count have two labels or more."""
-        return bool(self.examples and self._groups[None].labels.varied(1)[0])
+        overall = self._features.groups[None] if self.examples else None
+        return bool(overall and overall.labels.varied(1)[0])
 
     def without_value(self) -> dict[str, int]:
         """Number of rows in none of a feature's slices, by feature."""
         return {
             feature: self.examples - groups.covered
-            for feature, groups in self._groups.items()
-            if feature  # neither of all rows nor of resamples
+            for feature, groups in self._features.groups.items()
+            if feature is not None
         }
 
     def metrics(
@@ -212,9 +234,7 @@ class Sums:
           The slice of all rows first, then of each slicing the values in sorted order.
         """
         slices = []
-        for feature, groups in self._groups.items():
-            if feature == resampling.NAME:
-                continue
+        for feature, groups in self._features.groups.items():
             ours = self._values(groups, candidate)
             theirs = self._values(groups, baseline) if baseline else None
             trivial = self._trivial(feature, groups)
@@ -236,15 +256,48 @@ class Sums:
                 )
         return slices
 
-    def resampled(self, model: str) -> dict[str, np.ndarray]:
-        """The metrics of the resamples, float64 [resamples] each; {} without any.
+    def of_resamples(self, model: str) -> dict[Place, dict[str, np.ndarray]]:
+        """The metrics of the resamples of each slice, float64 [resamples] each.
 
         Args:
           model: Name of the model.
+
+        Returns:
+          By feature and value, those of all rows by (None, None). Slices that are not
+          resampled are missing.
         """
-        groups = self._groups.get(resampling.NAME)
-        found = self._values(groups, model) if groups else {}
-        return {name: values for name, (values, _) in found.items()}
+        found = {}
+        for feature, groups in self._resamples.groups.items():
+            by_metric = {
+                name: values.reshape(-1, resampling.RESAMPLES)
+                for name, (values, _) in self._values(groups, model).items()
+            }
+            for value, resample in groups.codes:
+                if resample == 0:
+                    i = groups.codes[value, 0] // resampling.RESAMPLES
+                    of_slice = {name: each[i] for name, each in by_metric.items()}
+                    found[feature, value] = of_slice
+        return found
+
+    def _of_models(
+        self,
+        found: entries.Entries,
+        slices: int,
+        label: np.ndarray,
+        scores: Mapping[str, Columns],
+        weight: np.ndarray | None,
+    ) -> dict[str, ModelSums]:
+        """The sums of rows by model."""
+        counted = None if weight is None else weight[found.row]
+        by_model = {}
+        for model, columns in scores.items():
+            at = {name: x.reshape(-1)[found.index] for name, x in columns.items()}
+            batch = Batch(
+                *(self._task, label[found.index], at, found.code, slices, counted),
+                found.classes,
+            )
+            by_model[model] = self._of_model(batch)
+        return by_model
 
     def _of_model(self, batch: Batch) -> ModelSums:
         columns = batch.columns.values()
@@ -258,15 +311,6 @@ class Sums:
                 sums_of.sums[key] = Arrays(name, sums) if is_array else sums
         return sums_of
 
-    def _add_groups(self, feature: str | None, later: Groups) -> None:
-        if feature in self.too_many:
-            return
-        mine = self._groups.setdefault(feature, Groups(later.labels.empty()))
-        mine.merge(later)
-        if feature is not None and len(mine.codes) > MOST_SLICES:
-            self.too_many.add(feature)
-            del self._groups[feature]
-
     @property
     def _pools(self) -> bool:
         """Whether the slice of a part has several values of each row."""
@@ -276,7 +320,7 @@ class Sums:
         """The trivial model on each slice."""
         slices, labels, parts = len(groups.codes), groups.labels, None
         if self._pools and feature == self._part:
-            labels = self._groups[None].labels
+            labels = self._features.groups[None].labels
             parts = entries.places(self._names, [*groups.codes])
         model = next(iter(groups.models.values()))  # of any, the trivial sums are equal
         by_query = [name for name in self._metrics if METRICS[name].by_query]

@@ -19,10 +19,11 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
 from strategos.components import events
-from strategos.components.evaluation import blessing as blessings
-from strategos.components.evaluation import kept, summary
+from strategos.components.evaluation import kept
 from strategos.components.evaluation.heads import verdict as verdicts
 from strategos.components.evaluation.metrics import metric_names
+from strategos.components.evaluation.outcome import blessing as blessings
+from strategos.components.evaluation.outcome import summary
 from strategos.components.evaluation.plots import FILE as ANSWERS
 from strategos.components.evaluation.plots import points
 from strategos.components.evaluation.scored import Scored
@@ -38,7 +39,10 @@ Artifacts = dict[str, list[types.Artifact]]
 
 # Settings that scores do not depend on. Sums hold metrics and slices by name.
 _JUDGED_BY = frozenset(
-    {"metrics", "slices", "bounds", "allow_constant", "confidence_level"}
+    {
+        *("metrics", "slices", "bounds", "allow_constant"),
+        *("confidence_level", "slice_intervals"),
+    }
 )
 
 

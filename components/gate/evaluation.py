@@ -14,8 +14,8 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from strategos.components.errors import GateStoppedError
-from strategos.components.evaluation import summary
-from strategos.components.evaluation.blessing import is_blessed
+from strategos.components.evaluation.outcome import summary
+from strategos.components.evaluation.outcome.blessing import is_blessed
 from strategos.components.wording import counted, first
 
 SHOWN = 10

@@ -16,7 +16,7 @@ from tfx.types import artifact_utils
 from tfx.utils import path_utils, proto_utils
 
 from strategos.components import events
-from strategos.components.evaluation.blessing import is_blessed
+from strategos.components.evaluation.outcome.blessing import is_blessed
 from strategos.components.files import filesystems
 from strategos.components.push_targets import endpoint, targets
 from strategos.components.pusher import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from strategos.components.errors import UserError
-from strategos.components.evaluation import summary as verdicts
 from strategos.components.evaluation.metrics import badness
+from strategos.components.evaluation.outcome import summary as verdicts
 from strategos.pipeline.history.runs import Run
 
 STATES = ("fails", "holds", "skipped")

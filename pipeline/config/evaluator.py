@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -15,20 +15,22 @@ from pydantic_core import InitErrorDetails
 
 from strategos.components.evaluation.by_query.metrics import MOST_RELEVANT
 from strategos.components.evaluation.heads import naming
-from strategos.components.evaluation.library.names import parsed
 from strategos.components.evaluation.metrics import (
     METRICS,
     MOST_SLICES,
     TASKS,
-    bare,
-    names,
     plain,
 )
-from strategos.components.evaluation.slices.slicing import CLASS, Slicing, part_of
+from strategos.components.evaluation.slices.slicing import (
+    CLASS,
+    MOST_RESAMPLED,
+    Slicing,
+    part_of,
+)
 from strategos.components.wording import did_you_mean, nearest
 from strategos.pipeline.config.introspect import Allowed
 from strategos.pipeline.config.metrics import entries as metric_entries
-from strategos.pipeline.config.plugins import problems
+from strategos.pipeline.config.metrics import named
 from strategos.pipeline.config.problems import (
     is_repairing,
     raise_all,
@@ -170,6 +172,13 @@ class Evaluator(Section):
         description="Confidence level of intervals of the metrics over all rows, and "
         "of their changes from the model in production, such as 0.95; none by default.",
     )
+    slice_intervals: bool = Field(
+        False,
+        description="Whether the metrics of each slice have intervals, too, except for "
+        f"entries of more than {MOST_RESAMPLED:,} slices. Each entry costs more "
+        "than the intervals over all rows.",
+        validate_default=True,
+    )
     from_logits: bool | None = Field(
         None,
         description="Whether the model predicts logits, of which the Evaluator makes "
@@ -188,7 +197,7 @@ class Evaluator(Section):
         errors = [
             error
             for index, name in enumerate(metrics)
-            for error in _metric_errors((index,), name, task)
+            for error in named.errors((index,), name, task)
         ]
         return _checked(metrics, errors)
 
@@ -198,6 +207,16 @@ class Evaluator(Section):
         if "metrics" in info.data and not is_repairing(info.context):
             metric_entries.check_query(query, info.data["metrics"])
         return query
+
+    @field_validator("slice_intervals")
+    @classmethod
+    def _have_a_level(cls, wanted: bool, info: ValidationInfo) -> bool:
+        if wanted and info.data.get("confidence_level", 1) is None:
+            raise reject(
+                "has no effect without a level",
+                remedy="Set `evaluator.confidence_level` to one such as 0.95.",
+            )
+        return wanted
 
     @field_validator("slices")
     @classmethod
@@ -226,7 +245,7 @@ class Evaluator(Section):
                 errors += _trivial_errors(metric, limits, loc)
                 if feature != part_of(own):
                     errors += _not_among(feature, info, "slices", loc)
-            wrong = list(_metric_errors((name,), name, task))
+            wrong = list(named.errors((name,), name, task))
             errors += wrong or _not_among(name, info, "metrics", (name,))
         return _checked(bounds, errors)
 
@@ -250,77 +269,6 @@ def _checked(value: _Value, errors: list[InitErrorDetails]) -> _Value:
     if errors:
         raise_all(errors)
     return value
-
-
-def _metric_errors(
-    loc: tuple[str | int, ...], name: str, task: str | Mapping[str, str] | None
-) -> Iterator[InitErrorDetails]:
-    """Yields an error if no metric of the task, or of a head's task, has this name."""
-    if not task:
-        return
-    if isinstance(task, str):
-        if parsed(name) and task == "reconstruction":
-            cause = f"`{name}` is computed of one label a row, and there is none"
-            yield reject_at(loc, cause, expected=", ".join(names(task)))
-        elif parsed(name):
-            ours = _known_by_class(name, task)
-            yield from metric_entries.class_problems(loc, name, ours)
-        elif not (_usable(name) and task in METRICS[name].tasks):
-            yield _unknown_metric(loc, name, task)
-        return
-    head, metric = naming.split(name)
-    if head in task:
-        yield from _metric_errors(loc, metric, task[head])
-        return
-    cause = f"`{name}` begins with no head that `evaluator.task` names"
-    remedy = did_you_mean(head, task, "Write `HEAD.METRIC`.")
-    yield reject_at(loc, cause, expected=f"one of {', '.join(task)}", remedy=remedy)
-
-
-def _unknown_metric(
-    loc: tuple[str | int, ...], name: str, task: str
-) -> InitErrorDetails:
-    message, remedy, known = f"`{name}` is not a metric", "", names(task)
-    known += [each for each in METRICS if each not in METRICS.own]
-    if name in METRICS and not _usable(name):
-        (problem,) = problems(METRICS, name)
-        return reject_at(loc, **problem)
-    base, at, _ = name.partition("@")
-    if at and base in METRICS and name not in METRICS:
-        allowed = (
-            "a threshold between 0 and 1 behind `@`, such as `recall@0.3`, "
-            "of a metric with a threshold, or `accuracy@top3` and other numbers of "
-            "classes, of accuracy, precision and recall"
-        )
-        if _usable(base) and METRICS[base].by_query:
-            allowed = f"a number of places behind `@`, such as `{base}@10`"
-        cause = f"`{name}` is no metric, and `{base}` is"
-        return reject_at(loc, cause, expected=allowed)
-    if name in METRICS:
-        tasks = " or ".join(sorted(METRICS[name].tasks))
-        message = f"`{name}` is not defined for the task {task}"
-        remedy = f"It is for {tasks}; the task is set by `evaluator.task`."
-    elif bare(name) in METRICS:
-        remedy = "For several heads, write a task for each: `task: {HEAD: TASK, …}`."
-    elif near := _known_by_class(name, task) or nearest(name, known):
-        remedy = f"Did you mean `{near}`?"
-    return reject_at(loc, message, expected=", ".join(known), remedy=remedy)
-
-
-def _usable(metric: str) -> bool:
-    """Whether a metric exists and can be imported."""
-    return not any(problems(METRICS, metric))
-
-
-def _known_by_class(name: str, task: str) -> str | None:
-    """The metric by its class in Keras or TFMA, e.g. `mean_squared_error`; or None."""
-    wanted = name.replace("_", "").lower()
-    classes = {metric: METRICS[metric].tfma for metric in names(task)}
-    by_class = {
-        (each if isinstance(each, str) else each[task]).lower(): metric
-        for metric, each in classes.items()
-    }
-    return by_class.get(wanted)
 
 
 def _not_among(
@@ -349,7 +297,7 @@ def _direction_errors(
     metric: str, limits: Limits, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
     """Yields an error for a limit on an improvement, which is always a mistake."""
-    direction = METRICS[metric].direction if _usable(metric) else None
+    direction = METRICS[metric].direction if named.usable(metric) else None
     if direction is None:
         return
     higher = direction == "higher"
@@ -366,7 +314,7 @@ def _range_errors(
     metric: str, limits: Limits, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
     """Yields an error for a limit that no value of the metric can reach."""
-    is_own = _usable(metric) and plain(metric) in METRICS.own
+    is_own = named.usable(metric) and plain(metric) in METRICS.own
     if not is_own or METRICS[metric].direction is None:
         return
     higher = METRICS[metric].direction == "higher"
@@ -382,7 +330,7 @@ def _trivial_errors(
     metric: str, limits: Judged, loc: tuple[str, ...]
 ) -> Iterator[InitErrorDetails]:
     """Yields an error for a metric that does not show whether a model has learned."""
-    if limits.better_than is None or not _usable(metric):
+    if limits.better_than is None or not named.usable(metric):
         return
     if not METRICS[metric].is_compared:
         known = [name for name in METRICS.own if METRICS[name].is_compared]

@@ -16,7 +16,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import errors
 from strategos.components.data_files import span_checks
 from strategos.components.errors import UserError
-from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.outcome import summary as verdicts
 from strategos.components.push_targets.predictions import PREDICTIONS
 from strategos.components.pusher import SLOT
 from strategos.components.wording import nearest

@@ -64,7 +64,7 @@ class MetricChange:
       slice: `overall` or `feature=value`.
       examples: Rows of the slice in the second run.
       before_margin: Half the width of the confidence interval in the first run; None
-        without one, and for slices.
+        without one, and for slices, whose changes alone have a margin.
       after_margin: The same in the second run.
       margin: Half the width of the confidence interval of the change; None unless both
         runs have intervals of one level.
@@ -357,33 +357,33 @@ def _change_margins(before: Run, after: Run) -> dict[str, float]:
     """The margin of the change of each metric with an interval in both runs.
 
     If the second run was compared with the model of the first one on its own rows, the
-    Evaluator's interval of that paired change. Else that of the difference of two
-    independent values: the root of the sum of squares, as two intervals may overlap
-    though the difference is significant (Schenker and Gentleman 2001).
+    Evaluator's interval of that paired change. Else that of two independent values.
     """
     production = (after.summary or {}).get("baseline") or {}
     paired = {name: production.get(name) for name in before.metrics}
     if paired and paired == before.metrics:
         return margins.of(after.summary, "changes")
-    levels = [(run.summary or {}).get("intervals") or {} for run in (before, after)]
-    one, other = (each.get("confidence_level") for each in levels)
-    old, new = (margins.of(run.summary, "metrics") for run in (before, after))
-    both = old.keys() & new.keys() if one == other else ()
-    return {name: math.hypot(old[name], new[name]) for name in both}
+    one, other = before.summary, after.summary
+    is_same = margins.heading(one) == margins.heading(other)
+    return margins.of_difference(one, other) if is_same else {}
 
 
 def _slices(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> list[MetricChange]:
     known = {_place(each): each for each in (before or {}).get("slices", ())}
-    changes = [
-        MetricChange(name, old["metrics"].get(name), value, place, each["examples"])
-        for each in (after or {}).get("slices", ())
-        for place in [_place(each)]
-        for old in [known.get(place)]
-        if old and min(each["examples"], old["examples"]) >= _FEWEST
-        for name, value in each["metrics"].items()
-    ]
+    is_one_level = margins.heading(before) == margins.heading(after)
+    changes = []
+    for each in (after or {}).get("slices", ()):
+        place, examples = _place(each), each["examples"]
+        old = known.get(place)
+        if not old or min(examples, old["examples"]) < _FEWEST:
+            continue
+        of_change = margins.of_difference(old, each) if is_one_level else {}
+        for name, value in each["metrics"].items():
+            values = old["metrics"].get(name), value
+            margin = of_change.get(name)
+            changes.append(MetricChange(name, *values, place, examples, margin=margin))
     return sorted((each for each in changes if each.size), key=lambda each: -each.size)
 
 

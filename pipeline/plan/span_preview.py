@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strategos.components.evaluation import summary
+from strategos.components.evaluation.outcome.bounds import BOUNDS, judge
 from strategos.components.evaluation.slices.measured import SliceMetrics
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ def fall(span: int, preview: Preview, schedule: Schedule) -> str:
     values = {name: _number(preview.metrics[name]) for name in names}
     usual = {name: preview.usual.get(name, math.nan) for name in names}
     whole = SliceMetrics(None, None, 0, values, usual)
-    failed = [check for check in summary.judge(bounds, [whole]) if not check.ok]
+    failed = [check for check in judge(bounds, [whole]) if not check.ok]
     if not failed:
         return ""
     check = failed[0]
-    wanted = summary.BOUNDS[check.bound].format(f"{check.required:g}")
+    wanted = BOUNDS[check.bound].format(f"{check.required:g}")
     text = f"{check.metric} of the model in production on span {span}"
     if check.received is None:
         return f"{text} is undefined"

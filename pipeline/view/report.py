@@ -14,9 +14,10 @@ from rich.text import Text
 from strategos.components import node_ids
 from strategos.components.data_files import span_checks
 from strategos.components.errors import first_line
-from strategos.components.evaluation import summary as verdicts
 from strategos.components.evaluation.by_query import described
+from strategos.components.evaluation.intervals import margins
 from strategos.components.evaluation.metrics import MEAN, METRICS, TRIVIAL, plain
+from strategos.components.evaluation.outcome import summary as verdicts
 from strategos.components.files import filesystems
 from strategos.components.pusher import APPROVAL
 from strategos.components.wording import counted, duration, first
@@ -240,23 +241,32 @@ def _gates(checks: Sequence[Mapping[str, Any]]) -> Table:
 
 def _worst_slices(summary: Mapping[str, Any]) -> Table:
     """For each metric with bounds, the slices where the model does worst."""
-    table = results.grid("worst slices", "", "model", "examples")
+    margin = margins.heading_of_slices(summary)
+    extra = [margin] if margin else []
+    table = results.grid("worst slices", "", "model", *extra, "examples")
     table.columns[1].justify = "left"
     broken = {(b["metric"], b["slice"]) for b in verdicts.failures(summary)}
     for metric in dict.fromkeys(bound["metric"] for bound in summary["bounds"]):
         for index, (name, piece) in enumerate(results.ranked(summary, metric)[:_WORST]):
             value = Text(terminal.number(piece["metrics"][metric]))
             value.stylize("red" if (metric, name) in broken else "")
-            examples = f"{piece['examples']:,}"
-            table.add_row(metric if index == 0 else "", Text(name), value, examples)
+            around = terminal.number(margins.of(piece, "metrics").get(metric))
+            cells: list[Text | str] = [
+                value,
+                *([around] if margin else []),
+                f"{piece['examples']:,}",
+            ]
+            table.add_row(metric if index == 0 else "", Text(name), *cells)
+    empty = [""] * len(extra)
     small = sum(piece["examples"] < results.FEW_ROWS for piece in summary["slices"])
     if small and summary["bounds"]:
         few = f"under {results.FEW_ROWS} rows"
-        table.add_row("left out", few, "", counted(small, "slice"))
+        table.add_row("left out", few, "", *empty, counted(small, "slice"))
     missing = summary.get("without_value") or {}  # absent in older summaries
     for feature, count in missing.items() if table.row_count else ():
         if count:
-            table.add_row("in no slice", Text(f"no {feature}"), "", f"{count:,}")
+            what = Text(f"no {feature}")
+            table.add_row("in no slice", what, "", *empty, f"{count:,}")
     return table
 
 

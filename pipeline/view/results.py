@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from strategos.components.evaluation import summary as verdicts
 from strategos.components.evaluation.intervals import margins
 from strategos.components.evaluation.metrics import badness
+from strategos.components.evaluation.outcome.bounds import FEW_EXAMPLES
 from strategos.pipeline.view import terminal
 
 _Values: TypeAlias = Mapping[str, float | None]
@@ -112,7 +112,7 @@ def ranked(summary: Mapping[str, Any], metric: str) -> list[tuple[str, Any]]:
     small = {
         bound["slice"]
         for bound in summary["bounds"]
-        if bound.get("skipped") == verdicts.FEW_EXAMPLES
+        if bound.get("skipped") == FEW_EXAMPLES
     }
     ranked = []
     for piece in summary["slices"]:

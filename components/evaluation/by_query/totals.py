@@ -100,20 +100,24 @@ class _Totals:
           sums: Over all rows.
         """
         codes = sums.codes()
-        places = self._places(codes)
-        times = None
-        if resampling.NAME in codes:
-            times = resampling.times_of(self._query).astype(np.float64)
+        every = np.arange(len(self._query))
+        places: dict[str | None, tuple[np.ndarray, np.ndarray]] = {
+            None: (every, np.zeros_like(every)),
+            **self._places(codes),
+        }
+        sizes = {each: len(codes[each]) for each in sums.resampled if each in places}
+        times = resampling.times_of(self._query) if sizes else None
         for model, score in self._part.scores.items():
             for metric, of_query in self._of_model(score).items():
-                totals: dict[str | None, np.ndarray] = {
+                totals = {
                     feature: _by_slice(of_query[:, query], code, len(codes[feature]))
                     for feature, (query, code) in places.items()
                 }
-                totals[None] = of_query.sum(axis=1, keepdims=True)
-                if times is not None:
-                    totals[resampling.NAME] = of_query @ times
-                sums.add_totals(metric, model, totals)
+                resampled = {
+                    feature: _by_resample(of_query, times, *places[feature], n)
+                    for feature, n in sizes.items()
+                }
+                sums.add_totals(metric, model, totals, resampled)
 
     def _of_model(self, score: np.ndarray) -> dict[str, np.ndarray]:
         """Weighted value, weight and value by chance, float64 [3, queries] each."""
@@ -129,13 +133,13 @@ class _Totals:
 
     def _places(
         self, codes: Mapping[str | None, Mapping[object, int]]
-    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    ) -> dict[str | None, tuple[np.ndarray, np.ndarray]]:
         """The queries of each slice: by feature, int64 [pairs] of query and slice.
 
         A query is in each slice that has one of its rows, whole, as in TFMA.
         """
         query = np.searchsorted(self._query, self._part.members)
-        found = {}
+        found: dict[str | None, tuple[np.ndarray, np.ndarray]] = {}
         for feature, keys in rows.keys(codes).items():
             if not len(keys):
                 continue
@@ -150,3 +154,19 @@ class _Totals:
 def _by_slice(values: np.ndarray, code: np.ndarray, slices: int) -> np.ndarray:
     """The sums of values, float64 [n, slices], from float64 [n, pairs]."""
     return np.stack([np.bincount(code, each, slices) for each in values])
+
+
+def _by_resample(
+    values: np.ndarray, times: Any, query: np.ndarray, code: np.ndarray, slices: int
+) -> np.ndarray:
+    """The sums of each slice and resample, float64 [n, slices · resamples].
+
+    Args:
+      values: float64 [n, queries].
+      times: int64 [queries, resamples].
+      query: int64 [pairs], a query of a slice.
+      code: int64 [pairs], the slice.
+      slices: Number of slices.
+    """
+    by_resample = [_by_slice((values * of)[:, query], code, slices) for of in times.T]
+    return np.stack(by_resample, axis=2).reshape(len(values), -1)

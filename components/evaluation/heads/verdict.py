@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strategos.components.evaluation import findings, summary
 from strategos.components.evaluation.by_query import described
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.intervals import interval
+from strategos.components.evaluation.outcome import findings, summary
+from strategos.components.evaluation.outcome.bounds import BoundCheck, judge
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.measured import SliceMetrics
-from strategos.components.evaluation.summary import BoundCheck
 from strategos.components.evaluation.sums import Sums
 from strategos.components.targets.label import Label
 
@@ -96,25 +96,32 @@ def _part(
     """The metrics, checks and findings of one head."""
     slices = scored.sums.metrics(*models)
     if level := evaluator.get("confidence_level"):
-        slices[0] = _with_intervals(slices[0], scored.sums, models, level)
+        slices = _with_intervals(slices, scored.sums, models, level)
     bounds = evaluator.get("bounds") or {}
-    checks = summary.judge(bounds, slices, incomparable=bool(incomparable))
+    checks = judge(bounds, slices, incomparable=bool(incomparable))
     return slices, checks, findings.of(scored, slices, evaluator, label, models[0])
 
 
 def _with_intervals(
-    overall: SliceMetrics, sums: Sums, models: Sequence[str], level: float
-) -> SliceMetrics:
-    """The metrics of all rows with their intervals, and with those of the changes.
+    slices: Sequence[SliceMetrics], sums: Sums, models: Sequence[str], level: float
+) -> list[SliceMetrics]:
+    """The metrics with their intervals, and with those of the changes.
 
     Both models are judged on the same resamples, so what they have in common cancels
     out of the change.
     """
-    ours, changes = sums.resampled(models[0]), {}
-    if overall.baseline is not None:
-        theirs = sums.resampled(models[1])
-        differences = {name: ours[name] - theirs[name] for name in ours}
-        change = {x: overall.metrics[x] - overall.baseline[x] for x in ours}
-        changes = interval.around(change, differences, level)
-    own = interval.around(overall.metrics, ours, level)
-    return replace(overall, intervals=own, changes=changes)
+    ours, *others = (sums.of_resamples(model) for model in models)
+    found = []
+    for piece in slices:
+        place = piece.feature, piece.value
+        if place not in ours:  # of too many slices to be resampled
+            found.append(piece)
+            continue
+        own, changes = interval.around(piece.metrics, ours[place], level), {}
+        if piece.baseline is not None:
+            theirs = others[0][place]
+            differences = {x: values - theirs[x] for x, values in ours[place].items()}
+            change = {x: piece.metrics[x] - piece.baseline[x] for x in theirs}
+            changes = interval.around(change, differences, level)
+        found.append(replace(piece, intervals=own, changes=changes))
+    return found

@@ -21,6 +21,7 @@ from strategos.components.evaluation.classes.entries import SliceMembership, all
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.inputs.models import Model
 from strategos.components.evaluation.intervals import resampling
+from strategos.components.evaluation.intervals.resampling import Resampled
 from strategos.components.evaluation.metrics import METRICS, metric_names
 from strategos.components.evaluation.scored import Learned
 from strategos.components.evaluation.slices import membership
@@ -57,7 +58,7 @@ class Question:
         weight is read for this one.
       from_logits: Whether predictions are logits (`evaluator.from_logits`) of which
         probabilities are made; None: as recorded in each model.
-      is_resampled: Whether metrics get confidence intervals.
+      resampled: What is resampled, for confidence intervals.
       query: The feature whose values are the queries; "" without metrics by query.
     """
 
@@ -70,7 +71,7 @@ class Question:
     weight: str = ""
     head: str = ""
     heads: Mapping[str, Question] = field(default_factory=dict)
-    is_resampled: bool = False
+    resampled: Resampled = ""
     query: str = ""
 
     @classmethod
@@ -100,11 +101,10 @@ class Question:
                 )
                 for head, section in sections.items()
             }
-            resampled = any(each.is_resampled for each in asked.values())
             return cls(
                 *("", (), label, (), types, None, weight),
                 heads=asked,
-                is_resampled=resampled,
+                resampled=resampling.wanted(evaluator),
             )
         names, slices = metric_names(evaluator), slicings(evaluator)
         for part in (part for each in slices for part in each.parts):
@@ -116,9 +116,9 @@ class Question:
                 )
         logits = evaluator.get("from_logits")
         given = evaluator["task"], tuple(names), label, tuple(slices)
-        resampled = bool(evaluator.get("confidence_level"))
+        resampled = resampling.wanted(evaluator)
         query = query_checks.column(names, evaluator, types)
-        return cls(*given, types, logits, weight, is_resampled=resampled, query=query)
+        return cls(*given, types, logits, weight, resampled=resampled, query=query)
 
     @property
     def target(self) -> Label:

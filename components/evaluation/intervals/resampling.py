@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,11 +21,37 @@ from strategos.components.evaluation.classes.entries import SliceMembership
 RESAMPLES = 20
 """Number of resamples, as in TFMA: the interval is that of Student's t."""
 
-NAME = ""
-"""What sums call the resamples, which are slices that no feature has."""
-
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _LIKELY = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(18)])
+
+
+Resampled = Literal["", "rows", "slices"]
+"""What is resampled: nothing, all rows, or each slice, too."""
+
+
+def wanted(evaluator: Mapping[str, Any]) -> Resampled:
+    """What the intervals of an evaluation need.
+
+    Args:
+      evaluator: The section: confidence_level, slice_intervals.
+    """
+    if not evaluator.get("confidence_level"):
+        return ""
+    return "slices" if evaluator.get("slice_intervals") else "rows"
+
+
+def slices(values: Sequence[Any]) -> SliceMembership:
+    """The slices of resamples: each value with the number of each resample.
+
+    Args:
+      values: The values of the slices.
+
+    Returns:
+      The slices, without rows.
+    """
+    none = np.zeros(0, np.int64)
+    pairs = [(value, resample) for value in values for resample in range(RESAMPLES)]
+    return SliceMembership(pairs, none, none)
 
 
 def times(file: str, first: int, rows: int) -> np.ndarray:
@@ -55,16 +83,6 @@ def times_of(bits: np.ndarray) -> np.ndarray:
     return np.searchsorted(_LIKELY, share.reshape(-1), side="right").reshape(
         drawn.shape
     )
-
-
-def membership(times: np.ndarray) -> SliceMembership:
-    """The rows of each resample, a row as often as it counts.
-
-    Args:
-      times: int64 [rows, RESAMPLES].
-    """
-    place = np.repeat(np.arange(times.size), times.reshape(-1))
-    return SliceMembership(range(RESAMPLES), *np.divmod(place, RESAMPLES))
 
 
 def mixed(bits: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,14 @@ class Groups:
         items = self.codes.items()
         self.codes = {slicing.canonical(value): code for value, code in items}
 
+    def has(self, keys: Set[str]) -> bool:
+        """Whether each model has the sums.
+
+        Args:
+          keys: Their names.
+        """
+        return all(keys <= each.sums.keys() for each in self.models.values())
+
     def merge(self, later: Groups) -> None:
         """Adds the sums over other rows.
 
@@ -67,6 +75,81 @@ class Groups:
         self.labels.merge(later.labels, place)
         for model, sums in later.models.items():
             self.models.setdefault(model, ModelSums()).merge(sums, place)
+
+
+class Features:
+    """Sums by slice of each feature; of features with too many slices, none.
+
+    Args:
+      most: Slices that a feature may have.
+
+    Attributes:
+      groups: Sums by feature; those over all rows by None.
+      too_many: Features with more slices.
+    """
+
+    def __init__(self, most: int):
+        self._most = most
+        self.groups: dict[str | None, Groups] = {}
+        self.too_many: set[str] = set()
+
+    def add(self, feature: str | None, later: Groups) -> None:
+        """Adds sums over other rows.
+
+        Args:
+          feature: The feature; None for all rows, whatever their number of slices.
+          later: Sums over other rows; not to be used again.
+        """
+        if feature in self.too_many:
+            return
+        mine = self.groups.setdefault(feature, Groups(later.labels.empty()))
+        mine.merge(later)
+        if feature is not None and len(mine.codes) > self._most:
+            self.too_many.add(feature)
+            del self.groups[feature]
+
+    def merge(self, later: Features) -> None:
+        """Adds the sums over other rows.
+
+        Args:
+          later: Sums over other rows; not to be used again.
+        """
+        self.too_many |= later.too_many
+        for feature, groups in later.groups.items():
+            self.add(feature, groups)
+        for feature in self.too_many:
+            self.groups.pop(feature, None)
+
+    def compact(self) -> None:
+        """Makes the sums small and quick to merge."""
+        for groups in self.groups.values():
+            groups.labels.compact()
+            for sums in groups.models.values():
+                sums.compact()
+
+    def selected(
+        self, features: Sequence[str | None], keys: Set[str]
+    ) -> Features | None:
+        """The sums of some features, which share their arrays with these.
+
+        Args:
+          features: In the order in which slices are reported.
+          keys: Names of the sums that are wanted.
+
+        Returns:
+          The sums; None if some are not there, though the feature has not too many
+          slices.
+        """
+        chosen = Features(self._most)
+        chosen.too_many = {each for each in self.too_many if each in features}
+        for feature in features:
+            if feature in self.too_many:
+                continue
+            groups = self.groups.get(feature)
+            if groups is None or not groups.has(keys):
+                return None
+            chosen.groups[feature] = groups
+        return chosen
 
 
 class ModelSums:

@@ -16,6 +16,9 @@ CLASS = "class"
 
 _PARTS = {"multi_label": CLASS, "reconstruction": "feature"}
 
+MOST_RESAMPLED = 1_000
+"""Slices of an entry that has confidence intervals by slice."""
+
 CROSS = " x "
 """Stands between the features in the name of a cross, and between their values."""
 

@@ -15,9 +15,9 @@ from google.protobuf import json_format
 
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.metrics import METRICS, bare
+from strategos.components.evaluation.outcome.bounds import BoundCheck
 from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluation.slices.slicing import CROSS, text
-from strategos.components.evaluation.summary import BoundCheck
 from strategos.components.evaluator.tfma.messages import (
     VERSION,
     config_pb2,

@@ -65,14 +65,19 @@ def compared(found: Comparison) -> list[Section]:
 
 def _metrics(changes: Sequence[MetricChange]) -> Table:
     columns = [Column("metric", "metric"), *_beside()]
-    rows = [(each.name, *_values(each)) for each in changes]
-    if any(each.margin is not None for each in changes):
-        columns += header("margin#: ± of the change | chance: this change is")
-        rows = [
-            (*row, each.margin, _chance(each))
-            for row, each in zip(rows, changes, strict=True)
-        ]
-    return Table("Metrics of both runs", columns, rows)
+    rows = [(each.name, *_values(each), *_chances(each, changes)) for each in changes]
+    return Table("Metrics of both runs", [*columns, *_margins(changes)], rows)
+
+
+def _margins(changes: Sequence[MetricChange]) -> list[Column]:
+    """The columns of `_chances`; [] if no change has a confidence interval."""
+    if all(each.margin is None for each in changes):
+        return []
+    return header("margin#: ± of the change | chance: this change is")
+
+
+def _chances(each: MetricChange, changes: Sequence[MetricChange]) -> Sequence[Cell]:
+    return (each.margin, _chance(each)) if _margins(changes) else ()
 
 
 def _chance(each: MetricChange) -> Cell:
@@ -83,10 +88,10 @@ def _chance(each: MetricChange) -> Cell:
 
 
 def _slices(changes: Sequence[MetricChange]) -> Table:
-    columns = [*header("slice | metric"), *_beside()]
+    columns = [*header("slice | metric"), *_beside(), *_margins(changes)]
     columns.append(Column("examples", "examples", True))
     rows = [
-        (Raw(x.slice, "slice"), x.name, *_values(x), x.examples)
+        (Raw(x.slice, "slice"), x.name, *_values(x), *_chances(x, changes), x.examples)
         for x in changes[:_ROWS]
     ]
     title = f"Slices: {counted(len(changes), 'change')}, the largest first"

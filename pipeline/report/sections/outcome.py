@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from strategos.components import node_ids
-from strategos.components.evaluation import summary as verdicts
 from strategos.components.evaluation.by_query import described
 from strategos.components.evaluation.intervals import margins
 from strategos.components.evaluation.metrics import METRICS, badness, bare
+from strategos.components.evaluation.outcome import summary as verdicts
+from strategos.components.evaluation.outcome.bounds import BOUNDS, apart
 from strategos.components.wording import counted, duration
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.report import charts
@@ -184,8 +185,8 @@ def _bounds(summary: Mapping[str, Any]) -> Table:
 
 
 def _bound(check: Mapping[str, Any]) -> list[Cell]:
-    required, _ = verdicts.apart(check["required"], check["received"])
-    wanted = verdicts.BOUNDS[check["bound"]].format(required)
+    required, _ = apart(check["required"], check["received"])
+    wanted = BOUNDS[check["bound"]].format(required)
     if check["bound"] == "better_than":
         wanted = f"better than the trivial model ({required})"
     result = State("holds", "good") if check["ok"] else State("fails", "bad")
@@ -247,20 +248,21 @@ def _worst(summary: Mapping[str, Any], name: str, ranked: Sequence[Any]) -> Char
 
 
 def _all_slices(summary: Mapping[str, Any]) -> Table:
-    names = list(summary["overall"])
-    columns = [
-        *header("slice | examples#"),
-        *(Column(name, name, True) for name in names),
-    ]
+    names, margin = list(summary["overall"]), margins.heading_of_slices(summary)
+    columns = header("slice | examples#")
+    for name in names:
+        columns.append(Column(name, name, True))
+        columns += [Column(f"{name}_margin", margin, True)] if margin else []
     order = sorted(summary["slices"], key=lambda piece: -piece["examples"])
-    rows = [
-        (
-            Raw(f"{piece['feature']}={piece['value']}", "slice"),
-            piece["examples"],
-            *(piece["metrics"].get(name) for name in names),
-        )
-        for piece in order[:_SLICES]
-    ]
+    rows = []
+    for piece in order[:_SLICES]:
+        around = margins.of(piece, "metrics")
+        row: list[Cell] = [Raw(f"{piece['feature']}={piece['value']}", "slice")]
+        row.append(piece["examples"])
+        for name in names:
+            row.append(piece["metrics"].get(name))
+            row += [around.get(name)] if margin else []
+        rows.append(row)
     left_out = max(0, len(order) - _SLICES)
     folded = len(rows) > 12
     return Table("All slices, the largest first", columns, rows, left_out, folded)

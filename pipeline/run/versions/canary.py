@@ -23,7 +23,7 @@ from strategos.components.errors import (
     UserError,
     required,
 )
-from strategos.components.evaluation import summary
+from strategos.components.evaluation.outcome import summary
 from strategos.components.push_targets import targets
 from strategos.components.pusher import ABORTED, SLOT
 from strategos.components.span_validator import FOLDER_VARIABLE

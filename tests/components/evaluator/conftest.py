@@ -13,7 +13,8 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import standard_artifacts
 
-from strategos.components.evaluation import metrics, summary
+from strategos.components.evaluation import metrics
+from strategos.components.evaluation.outcome import summary
 from strategos.components.evaluator.executor import Executor
 from strategos.components.evaluator.tfma import eval_config
 from strategos.components.records import counts

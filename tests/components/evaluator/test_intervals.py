@@ -18,6 +18,7 @@ from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator import SUMS_VARIABLE, judging_executor
 from strategos.components.targets.label import Label
 
+ALL = (None, None)
 NAMES = ["auc", "accuracy", "recall@0.3", "log_loss", "calibration"]
 
 
@@ -73,8 +74,8 @@ def test_resamples_have_the_metrics_of_the_rows_as_often(is_weighted):
     whole = summed(label, scores, weight)
     times = resampling.times("a", 0, 700)
     for model in scores:
-        ours, score = found.resampled(model), scores[model]
-        for name, values in whole.resampled(model).items():
+        ours, score = found.of_resamples(model)[ALL], scores[model]
+        for name, values in whole.of_resamples(model)[ALL].items():
             np.testing.assert_allclose(ours[name], values, rtol=1e-12)
         for sample in range(resampling.RESAMPLES):
             counted = times[:, sample] * (1 if weight is None else weight)
@@ -106,7 +107,7 @@ def test_a_metric_that_a_resample_leaves_undefined_has_no_interval():
     label[0] = 1
     sums = summed(label, scores)
     found = sums.metrics("m")[0].metrics
-    known = interval.around(found, sums.resampled("m"), 0.95)
+    known = interval.around(found, sums.of_resamples("m")[ALL], 0.95)
     assert "auc" not in known and "accuracy" in known
 
 
@@ -143,6 +144,19 @@ def test_summary_has_intervals_whatever_the_shards(
     )
     assert margins.of(wider, "metrics")["auc"] > margin["auc"]
     assert margins.heading(wider) == "± (99 %)"
+    sliced, *_ = evaluate(
+        *(workload, tmp_path / "slices"),
+        confidence_level=0.95,
+        slice_intervals=True,
+        **asked,
+    )
+    margin = margins.of(sliced, "metrics")["accuracy"]
+    assert margin == margins.of({"intervals": intervals}, "metrics")["accuracy"]
+    for piece in sliced["slices"]:
+        wider = np.sqrt(found["examples"] / piece["examples"])
+        of_slice = margins.of(piece, "metrics")["accuracy"]
+        assert of_slice == pytest.approx(margin * wider, rel=0.5)
+        assert "auc" in margins.of(piece, "changes")
 
 
 KINDS = ("metrics", "changes")
@@ -168,7 +182,8 @@ def test_intervals_cover_as_often_as_they_say(rows):
     hits = {kind: dict.fromkeys(NAMES, 0) for kind in KINDS}
     for trial in range(trials):
         sums = summed(*scored(draw.integers(0, len(shift), rows)), file=str(trial))
-        found, ours, theirs = sums.metrics("m", "b")[0], *map(sums.resampled, "mb")
+        ours, theirs = (sums.of_resamples(model)[ALL] for model in "mb")
+        found = sums.metrics("m", "b")[0]
         change = {x: found.metrics[x] - found.baseline[x] for x in NAMES}
         gaps = {x: ours[x] - theirs[x] for x in NAMES}
         known = interval.around(found.metrics, ours, 0.95)
@@ -209,7 +224,8 @@ def test_heads_have_intervals_thresholds_and_crosses_of_their_own(tmp_path):
     columns = Label.of({"late": "l", "size": "s"}).text
     found = verdicts.of(scored, evaluator, columns, ["m", "b"]).summary
     alone = heads["late"].sums
-    wanted = interval.around(alone.metrics("m")[0].metrics, alone.resampled("m"), 0.9)
+    resampled = alone.of_resamples("m")[ALL]
+    wanted = interval.around(alone.metrics("m")[0].metrics, resampled, 0.9)
     assert found["intervals"]["metrics"].keys() == {*evaluator["metrics"]}
     assert found["intervals"]["metrics"]["late.auc"] == [*wanted["auc"]]
     assert found["intervals"]["changes"].keys() == {*evaluator["metrics"]}

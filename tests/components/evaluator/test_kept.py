@@ -136,7 +136,7 @@ def test_a_file_of_sums_runs_no_code(tmp_path):
     path, folder = tmp_path / "kept", tmp_path / "made"
     content = pickle.dumps(Harmful(folder))
     digest = hashlib.sha256(content).hexdigest()
-    header = {"version": 6, "name": path.name, "sha256": digest}
+    header = {"version": kept._VERSION, "name": path.name, "sha256": digest}
     header["bytes"] = len(content)
     path.write_bytes(json.dumps(header).encode() + b"\n" + content)
     assert kept.read(path, section("binary", ["auc"], [])) is None

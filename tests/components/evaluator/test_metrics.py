@@ -33,7 +33,7 @@ def test_a_metric_without_better_or_worse_has_no_badness():
 def test_reading_the_table_imports_no_heavy_package():
     code = (
         "import sys, strategos.components.evaluation.metrics, "
-        "strategos.components.evaluation.summary\n"
+        "strategos.components.evaluation.outcome.summary\n"
         "assert not {'numpy', 'tensorflow', 'tfx'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,8 +17,8 @@ from strategos.components.evaluation.by_query.ties import Lists
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.metrics import METRICS
+from strategos.components.evaluation.outcome.bounds import ONE_LABEL, judge
 from strategos.components.evaluation.scored import Queries, Scored
-from strategos.components.evaluation.summary import ONE_LABEL, judge
 from strategos.components.evaluation.sums import Sums
 
 NAMES = ["ndcg", "ndcg@2", "mrr", "mrr@2"]
@@ -130,7 +130,7 @@ def added_up(rows, folder, cuts, weighted):
             "b": {"prediction": np.array(other)},
         }
         counted = weight if weighted else None
-        sums = Sums(NAMES, "regression")
+        sums = Sums(NAMES, "regression", resampled="slices")
         times = resampling.times("a", a, len(part))
         sums.add(label, scores, {"f": member}, counted, times=times)
         writer = Writer(str(folder))
@@ -164,6 +164,9 @@ def test_rows_of_a_query_in_any_shards_give_the_means_over_queries(
     }
     assert scored.queries.number == len(queries)
     assert scored.queries.ranked == sum(len(x) > 1 for x in queries.values())
+    ids = np.array(sorted(queries), np.uint64)
+    times = resampling.times_of(resampling.mixed(ids))
+    resampled = scored.sums.of_resamples("m")
     for piece in scored.sums.metrics("m", "b"):
         some = {
             q: each
@@ -179,19 +182,17 @@ def test_rows_of_a_query_in_any_shards_give_the_means_over_queries(
             for value, column in zip(found, (2, 3, None), strict=True):
                 wanted = mean(name, some.values(), column, weighted)
                 assert value == pytest.approx(wanted, nan_ok=True)
-    ids = np.array(sorted(queries), np.uint64)
-    times = resampling.times_of(resampling.mixed(ids))
-    for sample, values in enumerate(
-        zip(*scored.sums.resampled("m").values(), strict=True)
-    ):
-        again = [
-            queries[int(q)]
-            for q, n in zip(ids, times[:, sample], strict=True)
-            for _ in range(n)
-        ]
-        for name, value in zip(NAMES, values, strict=True):
-            wanted = mean(name, again, 2, weighted)
-            assert value == pytest.approx(wanted, nan_ok=True)
+        of_slice = resampled[piece.feature, piece.value]
+        for sample, values in enumerate(zip(*of_slice.values(), strict=True)):
+            again = [
+                some[int(q)]
+                for q, n in zip(ids, times[:, sample], strict=True)
+                for _ in range(n)
+                if int(q) in some
+            ]
+            for name, value in zip(NAMES, values, strict=True):
+                wanted = mean(name, again, 2, weighted)
+                assert value == pytest.approx(wanted, nan_ok=True)
 
 
 def mean(name, queries, column, weighted):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tfx.components.evaluator import constants
 
-from strategos.components.evaluation import blessing
+from strategos.components.evaluation.outcome import blessing
 from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.evaluator.tfma import eval_config, messages, result_files
 

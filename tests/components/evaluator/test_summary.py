@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from strategos.components.evaluation import summary
+from strategos.components.evaluation.outcome import bounds, summary
 from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 
 
@@ -21,7 +21,7 @@ def carrier(value, auc, examples):
 
 
 def judge(bound, *slices):
-    return summary.judge({"auc": bound}, slices)
+    return bounds.judge({"auc": bound}, slices)
 
 
 def summarize(checks, *slices):
@@ -58,7 +58,7 @@ def test_slice_with_too_few_examples_is_skipped_with_a_note():
         carrier("OO", 0.1, 99),
     )
     assert check.ok and check.received is None
-    assert check.skipped == summary.FEW_EXAMPLES
+    assert check.skipped == bounds.FEW_EXAMPLES
     assert check.note == "fewer than 100 examples"
 
 
@@ -112,7 +112,7 @@ def test_a_slice_of_one_class_is_not_judged_and_counted():
     pieces = overall(0.8), one_class(), carrier("UA", 0.9, 500)
     checks = judge({"slices": {"carrier": {"at_least": 0.6}}}, *pieces)
     assert [(check.ok, check.skipped) for check in checks] == [
-        (True, summary.UNDEFINED),
+        (True, bounds.UNDEFINED),
         (True, None),
     ]
     assert summarize(checks, *pieces)["reason"] == (

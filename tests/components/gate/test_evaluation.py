@@ -6,7 +6,8 @@ import pytest
 from tfx.types import standard_artifacts
 
 from strategos.components.errors import GateStoppedError
-from strategos.components.evaluation import summary
+from strategos.components.evaluation.outcome import summary
+from strategos.components.evaluation.outcome.bounds import judge
 from strategos.components.evaluation.slices.measured import SliceMetrics
 from strategos.components.gate import evaluation as gate
 
@@ -23,7 +24,7 @@ def publish(folder, auc_by_carrier, at_least=0.6):
         task="binary",
         label="late",
         slices=slices,
-        checks=summary.judge(bounds, slices),
+        checks=judge(bounds, slices),
     )
     (folder / summary.FILE).write_text(json.dumps(verdict))
     evaluation = standard_artifacts.ModelEvaluation()

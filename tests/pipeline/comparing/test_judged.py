@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strategos.components.errors import UserError
-from strategos.components.evaluation import summary
+from strategos.components.evaluation.outcome import summary
+from strategos.components.evaluation.outcome.bounds import judge
 from strategos.components.evaluation.slices.measured import SliceMetrics, Trivial
 from strategos.pipeline.comparing import judged
 from strategos.pipeline.history.runs import Run
@@ -43,7 +44,7 @@ def verdict():
         task="binary",
         label="late",
         slices=slices,
-        checks=summary.judge(BOUNDS, slices),
+        checks=judge(BOUNDS, slices),
         objections=["the model is too large"],
     )
 

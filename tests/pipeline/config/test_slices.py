@@ -127,3 +127,14 @@ def test_more_classes_than_the_label_has_are_rejected(workload):
     sets = ["label=[late, tail]", f"evaluator={task}"]
     with pytest.raises(BadInputError, match="`recall@top3`: `label` names 2 classes"):
         load(workload, sets=sets)
+
+
+def test_intervals_of_slices_need_a_level(reading):
+    found = reading("[carrier]", confidence_level=0.9, slice_intervals="true")
+    assert found.slice_intervals
+    with pytest.raises(BadInputError) as error:
+        reading("[carrier]", slice_intervals="true")
+    (problem,) = error.value.problems
+    assert problem.key == "evaluator.slice_intervals"
+    assert "has no effect without a level" in str(problem)
+    assert "evaluator.confidence_level" in str(problem)

@@ -13,7 +13,7 @@ from strategos.pipeline.comparing import view
 from strategos.pipeline.history.runs import Run
 from strategos.pipeline.made_from import compared
 from strategos.pipeline.report.sections import comparison, outcome
-from strategos.pipeline.view import results
+from strategos.pipeline.view import report, results
 
 INTERVALS = {"confidence_level": 0.95, "metrics": {"auc": [0.75, 0.79]}}
 SUMMARY = {
@@ -112,3 +112,45 @@ def test_intervals_of_two_levels_are_not_compared():
     table = comparison._metrics([change])
     assert [column.key for column in table.columns][-1] == "better"
     assert len(printed(view.metrics([change], "metrics"))[0]) == 4
+
+
+def sliced(value, half, level=0.95, **others):
+    """A summary with two slices, the first with the interval of its metric."""
+    ends = {"metrics": {"auc": [value - half, value + half]}, "changes": {}}
+    slices = [
+        {"value": "OO", "metrics": {"auc": value}, "intervals": ends},
+        {"value": "AA", "metrics": {"auc": 0.9}},
+    ]
+    return {
+        **SUMMARY,
+        "intervals": {"confidence_level": level, "metrics": {}, "changes": {}},
+        "bounds": [{"metric": "auc", "slice": "overall", "ok": True}],
+        "slices": [{"feature": "carrier", "examples": 60, **x} for x in slices],
+        **others,
+    }
+
+
+def test_tables_of_slices_have_the_margins_of_those_with_intervals():
+    heading, worst, other = printed(report._worst_slices(sliced(0.6, 0.05)))
+    assert heading == ["worst slices", "model", "± (95 %)", "examples"]
+    assert worst[1:] == ["carrier=OO", "0.6000", "0.0500", "60"]
+    assert other == ["carrier=AA", "0.9000", "-", "60"]
+    table = outcome._all_slices(sliced(0.6, 0.05))
+    titles = [column.title for column in table.columns]
+    assert titles == ["slice", "examples", "auc", "± (95 %)", "recall@0.3", "± (95 %)"]
+    first, second = (row[2:4] for row in table.rows)
+    assert first == [0.6, pytest.approx(0.05)] and second == [0.9, None]
+
+
+@pytest.mark.parametrize(("after", "word"), [(0.7, "beyond"), (0.65, "within")])
+def test_changes_of_slices_are_beyond_the_margin_or_not(after, word):
+    (change,) = compared._slices(sliced(0.6, 0.05), sliced(after, 0.06))
+    assert change.slice == "carrier=OO"
+    assert change.margin == pytest.approx((0.05**2 + 0.06**2) ** 0.5)
+    _, row = printed(view.metrics([change], "slices"))
+    assert row[-1] == f"{word} ± 0.0781"
+    table = comparison._slices([change])
+    assert table.columns[-2].key == "chance"
+    assert table.rows[0][-2].text.startswith(word)
+    other = compared._slices(sliced(0.6, 0.05), sliced(after, 0.06, level=0.9))
+    assert [each.margin for each in other] == [None] * len(other)

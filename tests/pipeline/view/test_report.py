@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from strategos.components.evaluation import summary as verdicts
+from strategos.components.evaluation.outcome.bounds import FEW_EXAMPLES
 from strategos.pipeline.history.runs import NodeRun, Run
 from strategos.pipeline.view import report, terminal
 
@@ -190,7 +190,7 @@ def test_an_objection_is_reported_before_the_failed_bounds(blessed):
 def test_the_worst_slices_of_each_bounded_metric_come_first(blessed):
     slices = [piece(c, auc) for c, auc in zip("ABCDEFG", range(7), strict=True)]
     slices += [piece("tiny", 0.0, examples=3), piece("one class", None)]
-    skipped = check(slice="carrier=tiny", skipped=verdicts.FEW_EXAMPLES)
+    skipped = check(slice="carrier=tiny", skipped=FEW_EXAMPLES)
     text = summary(slices=slices) | {"bounds": [check(), skipped]}
     lines = reported(dataclasses.replace(blessed, summary=text))
     at = next(i for i, line in enumerate(lines) if "worst slices" in line)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strategos.components.evaluation.metrics import MEAN, METRICS, TRIVIAL
+from strategos.components.evaluation.outcome.bounds import apart
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.measured import SliceMetrics
-from strategos.components.evaluation.summary import apart
 from strategos.components.targets.label import Label
 from strategos.components.wording import counted, listed
 

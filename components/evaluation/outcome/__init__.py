@@ -1,0 +1,1 @@
+"""What an evaluation comes to: checks of bounds, findings, summary and blessing."""
