@@ -51,6 +51,9 @@ class Executor(EngineExecutor):
           UserError: The label, the slices or a model do not fit the examples.
         """
         evaluation = Evaluation.of(input_dict, output_dict, exec_properties)
+        if (kept := evaluation.kept()) is not None:
+            evaluation.judge_again(kept)
+            return
         _announce(evaluation.metrics)
         scorer = scoring.Scorer(_question(evaluation), _models(evaluation))
         scored = self._score(input_dict, output_dict, scorer)

@@ -143,6 +143,19 @@ class Evaluation:
         text = json.dumps(parts, sort_keys=True)
         return Path(folder, hashlib.sha256(text.encode()).hexdigest())
 
+    def judge_again(self, kept: Scored) -> None:
+        """Judges the sums of an earlier evaluation, and notes it.
+
+        Args:
+          kept: From `kept`.
+        """
+        events.emit(
+            "note",
+            message="Evaluator: model and examples are as in an earlier evaluation, so "
+            "its sums are judged, and no row is scored again",
+        )
+        self.judge(kept)
+
     def judge(self, scored: Scored) -> None:
         """Judges, and writes the files of the evaluation and the blessing.
 

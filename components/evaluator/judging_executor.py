@@ -6,7 +6,6 @@ from typing import Any
 
 from tfx.dsl.components.base import base_executor
 
-from strategos.components import events
 from strategos.components.errors import required
 from strategos.components.evaluator.judging import Artifacts, Evaluation
 
@@ -25,9 +24,4 @@ class Executor(base_executor.BaseExecutor):
         Only for executions for which `Evaluation.kept` has found sums.
         """
         evaluation = Evaluation.of(input_dict, output_dict, exec_properties)
-        events.emit(
-            "note",
-            message="Evaluator: model and examples are as in an earlier evaluation, so "
-            "its sums are judged, and no row is scored again",
-        )
-        evaluation.judge(required(evaluation.kept()))
+        evaluation.judge_again(required(evaluation.kept()))

@@ -17,7 +17,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tfx.types import standard_artifacts
 
-from strategos.components.evaluation import kept, metrics
+from strategos.components.evaluation import kept, metrics, scoring
 from strategos.components.evaluation.classes.entries import SliceMembership
 from strategos.components.evaluation.scored import Range, Scored
 from strategos.components.evaluation.slices import slicing
@@ -217,13 +217,18 @@ def test_judging_kept_sums_leaves_what_a_fresh_evaluation_leaves(
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv(SUMS_VARIABLE)
             found = evaluate(workload, folder / "a", baseline=baseline, **section)
-        section["executor"] = judging_executor.Executor
-        again = evaluate(workload, folder / "b", baseline=baseline, **section)
-        pairs = zip(contents(*again[1:]), contents(*found[1:]), strict=True)
-        for ours, theirs in pairs:
-            assert ours == theirs
+        asked = {"baseline": baseline, **section}
+        light = {"executor": judging_executor.Executor}
+        alone = evaluate(workload, folder / "b", **asked, **light)
+        beside = evaluate(workload, folder / "c", **asked)
+        for again in (alone, beside):
+            pairs = zip(contents(*again[1:]), contents(*found[1:]), strict=True)
+            for ours, theirs in pairs:
+                assert ours == theirs
 
     check()
+    monkeypatch.setattr(scoring, "scored", None)  # no row is scored again
+    evaluate(workload, tmp_path / "last", baseline=baseline, **every)
 
 
 @pytest.mark.parametrize(
