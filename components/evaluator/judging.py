@@ -203,9 +203,8 @@ class Evaluation:
         texts = schema_pb2.BYTES
         numbers = {each.name for each in self.schema.feature if each.type != texts}
         read = {*Label.of(self.label).withheld, *filter(None, [self.weight])}
-        tasks, target = self.evaluator["task"], Label.of(self.label)
+        tasks, labels = self.evaluator["task"], Label.of(self.label).by_output
         by_head = {"": tasks} if isinstance(tasks, str) else tasks
-        labels = target.heads or {"": target}
         is_vector = any(
             task == "multi_label" and not labels[head].is_several
             for head, task in by_head.items()

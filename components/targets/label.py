@@ -133,3 +133,8 @@ class Label:
             output: Label(tuple(itertools.islice(columns, width)))
             for output, width in pairs
         }
+
+    @property
+    def by_output(self) -> dict[str, Label]:
+        """The label of each output; of a model with one head, this one under ""."""
+        return self.heads or {"": self}

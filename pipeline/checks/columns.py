@@ -162,7 +162,7 @@ def _several_labels(config: Config, source: sources.Source) -> Iterator[UserErro
     """Yields a problem for a column with several labels in a row among the first."""
     target, tasks = config.target, required(config.evaluator).task
     by_head = {"": tasks} if isinstance(tasks, str) else tasks
-    for head, label in (target.heads or {"": target}).items():
+    for head, label in target.by_output.items():
         if label.is_several or not part_of(by_head[head]):
             yield from _of_several_values(config, source, label)
 

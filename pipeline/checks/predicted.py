@@ -60,12 +60,17 @@ def _file_problems(config: Config, section: Predict) -> Iterator[UserError]:
 
 
 def _of_file(config: Config, section: Predict, path: str) -> UserError | None:
-    """The problem of a file that cannot be opened or lacks a column to copy."""
+    """The problem of a file that cannot be read or lacks a column to copy."""
     try:
         sources.check(path, config.data.reading)
         source = sources.open_source(path, config.data.reading)
     except UserError as error:
         return config.located(error, "predict.data")
+    is_csv = (sources.name_of(path) or "").startswith("csv")
+    if is_csv and not source.count_rows(1):
+        message = f"{shown(path)} has a header but no row"
+        remedy = "Remove the file, or put the data there."
+        return config.problem("predict.data", message, remedy=remedy)
     for name in () if source.open_ended else section.columns:
         if name not in source.names:
             return config.problem(

@@ -68,7 +68,7 @@ def problems(config: Config, source: sources.Source) -> Iterator[UserError]:
 def _labels(config: Config) -> Iterator[str]:
     """Yields the labels that metrics by query read."""
     section = required(config.evaluator).model_dump()
-    heads = config.target.heads or {"": config.target}
+    heads = config.target.by_output
     for head, own in (naming.sections(section) or {"": section}).items():
         if any(METRICS[name].by_query for name in own["metrics"]):
             yield from heads[head].columns

@@ -43,7 +43,7 @@ class ModelChecker:
         *,
         own_loop: bool = False,
     ):
-        labels = label.heads or {"": label}
+        labels = label.by_output
         self._heads = {
             name: HeadChecker(where, own, unseen, name) for name, own in labels.items()
         }

@@ -131,7 +131,7 @@ def _check_query(evaluator: Evaluator, label: Label, data: Data | None) -> None:
 def _check_evaluator(
     evaluator: Evaluator, label: Label, trainer: Trainer | None
 ) -> None:
-    for head, own in (label.heads or {"": label}).items():
+    for head, own in label.by_output.items():
         if own.is_several:
             _check_classes(evaluator, own, head)
     if evaluator.task == "multi_label" and trainer and trainer.class_weight:
