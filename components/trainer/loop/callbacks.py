@@ -6,7 +6,9 @@ import csv
 import importlib.util
 import io
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -343,6 +345,19 @@ def _tensorboard(
         histogram_freq=int(options.get("histograms") or 0),
         profile_batch=tuple(profile) if isinstance(profile, (list, tuple)) else profile,
     )
+
+
+def keep_profiles(folder: str, target: str) -> None:
+    """Copies the profiles of a task, which TensorBoard shows as a run of their own.
+
+    Args:
+      folder: The task's folder of logs, on this machine.
+      target: The folder for the profiles: a path or URL.
+    """
+    for path in Path(folder).glob("plugins/profile/*/*"):
+        copy = f"{target}/{path.relative_to(folder)}"
+        tf.io.gfile.makedirs(os.path.dirname(copy))
+        tf.io.gfile.copy(str(path), copy, overwrite=True)
 
 
 _MAKERS = {

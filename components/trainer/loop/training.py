@@ -83,6 +83,7 @@ class Training:
         self._spec = spec
         self._operation = operation
         self._choice = choice
+        self._task = "" if cluster.is_chief else required(cluster.task).name
         self._strategy = distribution
         # An asynchronous training's coordinator decides alone.
         workers = choice.workers if choice.is_synchronous else 1
@@ -135,7 +136,7 @@ class Training:
             guard = TerminateOnNaN(position, self._culprits) if checked else None
             evaluated = EvaluatedWeights(recorder, guard)
             with (
-                self._of_chief(self._spec.log_dir) as log_dir,
+                self._logs() as log_dir,
                 step_named(position, self._culprits),
                 self._code.blamed("training fails"),
             ):
@@ -368,6 +369,14 @@ class Training:
             return
         with tempfile.TemporaryDirectory(prefix="copy-") as aside:
             yield aside
+
+    @contextlib.contextmanager
+    def _logs(self) -> Iterator[str]:
+        """The folder of the logs; of another task one of which only profiles stay."""
+        with self._of_chief(self._spec.log_dir) as folder:
+            yield folder
+            if task := self._task:
+                callbacks.keep_profiles(folder, f"{self._spec.log_dir}/{task}")
 
     def _facts(self, position: Position, progress: Progress) -> dict[str, Any]:
         passes, more = divmod(position.step, self._context.steps_per_epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -11,6 +12,7 @@ from tensorflow.python.debug.lib.debug_events_reader import DebugDataReader
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import Settings
 
 MODULE = """
 import json
@@ -152,3 +154,23 @@ def test_the_debugger_of_tensorflow_reads_what_each_task_has_recorded(
             results = reader.graph_execution_traces()
             kinds = {each.op_type for each in results}
         assert {"MatMul", "SquaredDifference"} <= kinds
+
+
+@pytest.mark.faults
+def test_each_worker_has_a_profile_of_its_own(workload, make_spec, train_only):
+    workload.write_module("plain", PLAIN)
+    spec = make_spec(
+        module="plain",
+        epochs=1,
+        distribution={"strategy": "multi_worker_mirrored", "workers": 2},
+        settings=Settings(callbacks={"tensorboard": {"profile": [2, 3]}}),
+    )
+    train_only(spec)
+    pattern = "plugins/profile/*/*.xplane.pb"
+    for folder in (Path(spec.log_dir), Path(spec.log_dir, "worker-0")):
+        (profile,) = folder.glob(pattern)
+        assert b"MatMul" in profile.read_bytes()
+    # Its metrics are those of the chief.
+    assert {each.name for each in Path(spec.log_dir, "worker-0").iterdir()} == {
+        "plugins"
+    }
