@@ -34,6 +34,7 @@ _PREDICT = "tests/components/test_predict_server.py"
 _BATCH = "tests/components/predict/test_batch_command.py"
 _EXPLAIN = "tests/components/predict/test_explaining.py"
 _SERVE = "tests/components/predict/serving/test_versions.py"
+_SERVED = "tests/components/predict/serving/test_interfaces.py"
 _CURL = "curl http://localhost:8501/v1/models/flights:predict -d"
 _PREDICT_SIGNATURE = '"signature_name": "predict"'
 _SOCKET = "runs/.strategos/predict.sock"
@@ -226,7 +227,7 @@ ELSEWHERE = {
         "strategos serve pipeline.yaml",
         "strategos serve --model serving/flights --port 0 --grpc-port 0",
     ],
-    ("a server", _SERVE, "def test_both_interfaces_answer_as_the_model_itself"): [
+    ("a server", _SERVED, "def test_both_interfaces_answer_as_the_model_itself"): [
         f'{_CURL} \'{{{_PREDICT_SIGNATURE}, "instances": [{{"carrier": ["AA"], '
         '"hour": [9]}, {"carrier": ["B6"], "hour": [17]}]}\'',
         f'{_CURL} \'{{{_PREDICT_SIGNATURE}, "inputs": {{"carrier": [["AA"], '
