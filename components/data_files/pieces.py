@@ -78,6 +78,8 @@ class Shard(NamedTuple):
 def grouped(pieces: Iterable[tuple[Piece, int]], most: int) -> list[Shard]:
     """Divides pieces into shards; a piece that is too large is a shard by itself.
 
+    A shard ends with its span, unless it is less than a quarter of a shard.
+
     Args:
       pieces: The pieces in the order of the data, each with its size in bytes.
       most: Bytes of a shard.
@@ -92,7 +94,8 @@ def _groups(
     members: list[tuple[Piece, int]] = []
     bytes_ = 0
     for piece, size in pieces:
-        if members and bytes_ + size > most:
+        is_new = bool(members) and piece.span != members[-1][0].span
+        if members and (bytes_ + size > most or (is_new and 4 * bytes_ >= most)):
             yield members
             members, bytes_ = [], 0
         members.append((piece, size))

@@ -1,7 +1,8 @@
 """The data as shards: parts of files that workers read apart.
 
 How data are cut depends on the data alone, so the same data give the same shards on any
-number of workers.
+number of workers. Other spans seldom change how a span of some megabytes is cut, so
+later nodes can use what they computed of its shards in an earlier run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from strategos.components.wording import abridged, choices, quoted
 
 File = tuple[spans.Span, Source]
 
-_SHARDS = 64  # into which data of medium size are cut
+_SHARDS = 64  # at most, into which data of medium size are cut
 _LARGE_BYTES = 256 << 20  # of a part, where more parts would use more workers
 _LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20  # of a shard
 
@@ -108,7 +109,9 @@ class ShardRunner:
         sizes = [each.size for each in statuses]
         columns = max(len(source.names) for _, source in files)
         least = for_columns(_LEAST_BYTES, _MOST_BYTES, columns)
-        most = min(max(sum(sizes) // _SHARDS, least), _MOST_BYTES)
+        # Few sizes, so that spans are cut as before when others are added.
+        doubled = (max(sum(sizes) // _SHARDS - 1, 0) // least).bit_length()
+        most = min(least << doubled, _MOST_BYTES)
         parts = self._parts([source for _, source in files], sizes, most)
         _warn_of_large_parts(files, sizes, parts)
         base = patterns.fixed_folder(pattern)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.csv import write_csv
 
 from strategos.components import events
 from strategos.components.data_files import shards, spans
@@ -159,3 +161,44 @@ def test_number_of_shards_grows_with_the_rows_and_not_with_wide_columns(
     files = shards.open_files(spans.find_spans(f"{tmp_path}/*"))
     cut = shards.ShardRunner(Engine(), str(tmp_path)).cut(f"{tmp_path}/*", files)
     assert len(cut) in (6, 7)
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+@pytest.mark.parametrize("by", ["hash", "ratio"])
+def test_a_span_keeps_its_files_when_others_come_and_go(
+    tmp_path, run, monkeypatch, by, end
+):
+    """Later nodes use what they computed of the same files in an earlier run."""
+    draw = random.Random(1)
+    for span in range(5):
+        rows = draw.choice([300, 900])  # less or more than a shard
+        table = pa.table({"a": [draw.random() for _ in range(rows)]})
+        path = tmp_path / f"{span}.{end}"
+        (write_csv if end == "csv" else pq.write_table)(table, path)
+    monkeypatch.setattr(shards, "_LEAST_BYTES", 8_000)
+    split = {"by": by, "keys": ["a"], "train": 8, "eval": 2}
+
+    def contents(*numbers):
+        given = [[number, None] for number in numbers]
+        examples = run(f"{tmp_path}/{{SPAN}}.{end}", split, spans=given)
+        found = Path(examples.artifact.uri).rglob("*-of-*")
+        return {path.read_bytes() for path in found}
+
+    before, after = contents(0, 1, 2, 3), contents(1, 2, 3, 4)
+    new = contents(4)
+    assert after - before == new
+    assert len(after) > 3 * 4
+
+
+def test_data_that_grow_are_cut_in_another_way_only_when_they_double(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shards, "_LEAST_BYTES", 1_000)
+    runner, found = shards.ShardRunner(Engine(), str(tmp_path)), {}
+    for span in range(400):
+        (tmp_path / f"{span}.csv").write_text("a\n" + "1234567\n" * 100)
+        if span % 50 == 49:
+            files = shards.open_files(spans.find_spans(f"{tmp_path}/{{SPAN}}.csv"))
+            cut = runner.cut(f"{tmp_path}/{{SPAN}}.csv", files)
+            found[span + 1] = max(len(shard.pieces) for shard in cut)
+    assert found == {50: 1, 100: 1, 150: 1, 200: 2, 250: 2, 300: 2, 350: 3, 400: 3}
