@@ -1,21 +1,8 @@
-"""Sums of an evaluation in a file, to judge them again by other bounds; numpy only.
-
-A line of JSON, with a version, the file's name, and the digest and the size of the
-pickled sums that follow. A file is read only if it is whole and has its own name, which
-stands for all that the sums depend on. Reading makes objects of the classes of sums and
-of no others, so that a file from elsewhere runs no code.
-"""
+"""Sums of an evaluation in a file, to judge them again by other bounds; numpy only."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-import io
-import json
-import logging
-import os
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,14 +16,13 @@ from strategos.components.evaluation.metrics import (
 )
 from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.slicing import slicings
-from strategos.components.files import commit
+from strategos.components.shards import kept
 
 _VERSION = 7
-_MOST_FILES = 4  # newest ones that are kept
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 64 << 20  # of a file
 
 _OURS = "strategos.components.evaluation."
-_CLASSES = frozenset(
+_CLASSES = kept.ARRAYS | frozenset(
     {
         *(
             (f"{_OURS}scored", name)
@@ -55,13 +41,9 @@ _CLASSES = frozenset(
             (f"{_OURS}plots.counts", "Counts"),
             *((f"{_OURS}plots.errors", "Errors"), (f"{_OURS}plots.cells", "Cells")),
         ),
-        *(("numpy", "ndarray"), ("numpy", "dtype")),
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy.core.numeric", "_frombuffer"),
-        ("numpy._core.numeric", "_frombuffer"),
     }
 )
+_SUMS = kept.Format(_VERSION, _CLASSES, most_files=4, most_bytes=5 * _MOST_BYTES)
 
 
 def write(path: Path, scored: Scored, metrics: Sequence[str]) -> None:
@@ -80,17 +62,8 @@ def write(path: Path, scored: Scored, metrics: Sequence[str]) -> None:
         return
     for part in (scored, *scored.heads.values()):
         part.sums.compact()
-    content = pickle.dumps(scored, protocol=pickle.HIGHEST_PROTOCOL)
-    if len(content) > _MOST_BYTES:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        commit.write(path, _header(path, content) + b"\n" + content)
-        files = sorted(path.parent.glob("*"), key=lambda each: each.stat().st_mtime)
-        for each in files[:-_MOST_FILES]:
-            commit.remove(each)
-    except OSError as error:
-        logging.warning("sums are not kept: %s", error)
+    _SUMS.write(path, scored, _MOST_BYTES)
+    _SUMS.prune(path.parent)
 
 
 def read(path: Path, evaluator: Mapping[str, Any]) -> Scored | None:
@@ -106,12 +79,8 @@ def read(path: Path, evaluator: Mapping[str, Any]) -> Scored | None:
     """
     if not {*map(plain, metric_names(evaluator))} <= {*METRICS.own}:
         return None
-    scored = _whole(path)
-    if scored is None or not (selected := _selected(scored, evaluator)):
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(path)  # the oldest are removed, by `write` and by `strategos clean`
-    return selected
+    scored = _SUMS.read(path)
+    return _selected(scored, evaluator) if isinstance(scored, Scored) else None
 
 
 def _selected(scored: Scored, evaluator: Mapping[str, Any]) -> Scored | None:
@@ -128,37 +97,3 @@ def _selected(scored: Scored, evaluator: Mapping[str, Any]) -> Scored | None:
             return None
         heads[head] = found
     return dataclasses.replace(scored, heads=heads)
-
-
-def _whole(path: Path) -> Scored | None:
-    try:
-        line, _, content = path.read_bytes().partition(b"\n")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        logging.warning("sums are not read: %s", error)
-        return None
-    if line != _header(path, content):
-        logging.warning("%s is damaged or of another version: not used", path)
-        return None
-    try:
-        scored = _Unpickler(io.BytesIO(content)).load()
-    except Exception as error:  # pickle raises errors of many kinds
-        logging.warning("%s is not used: %s", path, error)
-        return None
-    return scored if isinstance(scored, Scored) else None
-
-
-def _header(path: Path, content: bytes) -> bytes:
-    digest = hashlib.sha256(content).hexdigest()
-    fields = {"version": _VERSION, "name": path.name, "sha256": digest}
-    return json.dumps({**fields, "bytes": len(content)}).encode()
-
-
-class _Unpickler(pickle.Unpickler):
-    """Makes sums, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _CLASSES:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of sums")
-        return super().find_class(module, name)

@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,8 @@ from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.evaluator import SETTINGS, SUMS_VARIABLE
 from strategos.components.evaluator.tfma import eval_config, result_files
 from strategos.components.evaluator.tfma.eval_config import BASELINE, CANDIDATE
-from strategos.components.files import digests
 from strategos.components.schema_file import read_schema
+from strategos.components.shards.kept import versions
 from strategos.components.targets.label import Label
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -139,7 +138,8 @@ class Evaluation:
             if key not in _JUDGED_BY and value is not None
         }
         read = self.label, self.weight
-        parts = (contents, self.baseline is None, read, settings, _versions())
+        stack = versions("tensorflow", "tf_keras", "keras", "numpy")
+        parts = (contents, self.baseline is None, read, settings, stack)
         text = json.dumps(parts, sort_keys=True)
         return Path(folder, hashlib.sha256(text.encode()).hexdigest())
 
@@ -210,21 +210,6 @@ class Evaluation:
             for head, task in by_head.items()
         )
         return is_vector or not read <= numbers or Label.of(self.label).reconstructs
-
-
-@functools.cache
-def _versions() -> tuple[str, ...]:
-    """The code and the packages that scores and sums depend on."""
-    code = digests.of_sources(Path(__file__).parents[1])
-    packages = ("tensorflow", "tf_keras", "keras", "numpy")
-    return (code, *(f"{name} {_version(name)}" for name in packages))
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _write_summary(evaluation: types.Artifact, verdict: dict[str, Any]) -> None:
