@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import apache_beam as beam
@@ -23,7 +24,7 @@ from strategos.components.files import exchange
 from strategos.components.files.filesystems import is_remote
 from strategos.components.shards.beam_runners import make_pipeline
 from strategos.components.shards.engine import Engine
-from strategos.components.transform import raw, vocabularies
+from strategos.components.transform import STATES_VARIABLE, raw, vocabularies
 from strategos.components.transform.analyzers import operations
 from strategos.components.transform.analyzers.phase import Rows, failed_rows
 from strategos.components.user_code.user_errors import operation_error
@@ -42,8 +43,12 @@ def analyze(
     files: Sequence[str],
     schema: schema_pb2.Schema,
     folder: str,
+    contents: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Analyzes the examples and writes TFT's graph.
+
+    If `STATES_VARIABLE` names a folder, it has what the analyzers keep of a file, for
+    later runs with the same file.
 
     Args:
       engine: Runs the analysis, by Beam or on this machine.
@@ -51,6 +56,7 @@ def analyze(
       files: Files of the raw examples to analyze: files of columns, or TFRecords.
       schema: Schema of the raw examples.
       folder: Folder that gets `transform_fn/`, `transformed_metadata/`, `metadata/`.
+      contents: By file, the digest of its content. Default: not known.
 
     Raises:
       UserError: An operation that an analyzer needs fails on the examples.
@@ -59,7 +65,7 @@ def analyze(
         schema = raw.complete(schema)
         by_tft = engine.runner != "direct" and not engine.exchange
         if by_tft or not _analyze_without_beam(
-            engine, preprocessing_fn, files, schema, folder
+            engine, preprocessing_fn, files, schema, folder, contents
         ):
             # TFT's workers write with TensorFlow, which does not open an exchange.
             engine = engine if by_tft else Engine()
@@ -79,14 +85,18 @@ def _analyze_without_beam(
     files: Sequence[str],
     schema: schema_pb2.Schema,
     folder: str,
+    contents: Mapping[str, str],
 ) -> bool:
     """Analyzes without TFT's Beam pipeline; False if an operation needs that."""
-    specs = raw.reader(schema).TensorAdapter().OriginalTypeSpecs()
+    types = raw.reader(schema).TensorAdapter().OriginalTypeSpecs()
+    specs = dict(sorted(types.items()))  # TensorFlow names inputs by their order
     with (
         _temporary(engine, folder) as temporary,
         exchange.folder(engine.exchange, temporary) as shared,
     ):
-        rows = Rows(engine, files, schema, temporary, shared)
+        # Workers elsewhere do not see the folder.
+        kept = os.environ.get(STATES_VARIABLE, "") if engine.runner == "direct" else ""
+        rows = Rows(engine, files, schema, temporary, shared, contents, kept)
         needs = operations.analyze(rows, preprocessing_fn, specs, folder)
     if needs:
         message = f"analyzing on Beam in one thread, as {needs} runs only there"

@@ -62,14 +62,15 @@ class Executor(EngineExecutor):
         schema = _schema(input_dict["schema"])
         schema = missing.of_varying_length(schema, fillings, empty)
         events.emit("progress", message="analyzing")
-        analysis.analyze(self._engine, function, _files(raw, ANALYZED), schema, graph)
+        files, contents = _files(raw, ANALYZED), _contents(raw)
+        analysis.analyze(self._engine, function, files, schema, graph, contents)
         events.emit("progress", message="transforming")
         transformed = output_dict["transformed_examples"]
         uri = artifact_utils.get_single_uri(transformed)
         names = artifact_utils.decode_split_names(raw[0].split_names)
-        files = {split: _files(raw, split) for split in names}
         progress.begin(_rows(raw))
-        rows = materialize(self._engine, graph, files, uri)
+        by_split = {split: _files(raw, split) for split in names}
+        rows = materialize(self._engine, graph, by_split, uri)
         progress.end(sum(rows.values()))
         for split, count in rows.items():
             expected = counts.recorded(raw, split)
@@ -100,6 +101,16 @@ def _files(raw: list[types.Artifact], split: str) -> list[str]:
 
 def _records(artifact: types.Artifact, split: str) -> list[str]:
     return storage.listed(artifact_utils.get_split_uri([artifact], split))
+
+
+def _contents(raw: list[types.Artifact]) -> dict[str, str]:
+    """By file, the digest of its content, if the orchestrator recorded it."""
+    recorded = [artifact.get_string_custom_property("content") for artifact in raw]
+    return {
+        f"{artifact.uri}/{name}": digest
+        for artifact, text in zip(raw, recorded, strict=True)
+        for name, digest in json.loads(text or "{}").items()
+    }
 
 
 def _empty_cells(raw: list[types.Artifact]) -> dict[str, Emptiness]:

@@ -17,11 +17,9 @@ from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.data_files import predicted_spans, spans
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError, required
-from strategos.components.evaluator import SUMS_VARIABLE
 from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.shards.engine import Engine
-from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.pipeline.config.types import LATEST
 from strategos.pipeline.plan import (
     caching,
@@ -34,7 +32,12 @@ from strategos.pipeline.plan import (
 from strategos.pipeline.plan.plan import Plan
 from strategos.pipeline.plan.reuse import compiled, damage, user_code
 from strategos.pipeline.root import metadata
-from strategos.pipeline.root.state import file_hashes, make_state, state_folder
+from strategos.pipeline.root.state import (
+    file_hashes,
+    kept_measurements,
+    make_state,
+    state_folder,
+)
 
 if TYPE_CHECKING:
     import ml_metadata
@@ -254,7 +257,7 @@ def plan(
             **engine_of(config).to_environment(),
             **graph.workload_paths(config).to_environment(),
             **pushes,
-            **_kept_measurements(config),
+            **kept_measurements(config.run.root, cached=config.run.cache),
         },
         config.run.metadata_timeout_seconds,
         path,
@@ -273,13 +276,6 @@ def engine_of(config: Config) -> Engine:
         return engine
     root = config.run.root.rstrip("/")
     return dataclasses.replace(engine, exchange=f"{root}/{config.name}/.engine")
-
-
-def _kept_measurements(config: Config) -> dict[str, str]:
-    """Folders of measurements that later runs may use, by environment variable."""
-    state = state_folder(config.run.root)
-    sums = {SUMS_VARIABLE: str(state / "evaluation-sums")} if config.run.cache else {}
-    return {FOLDER_VARIABLE: str(state / "span-statistics"), **sums}
 
 
 def _facts(

@@ -14,7 +14,10 @@ import re
 from pathlib import Path
 
 from strategos.components.container.mounts import VARIABLE, Mounts
+from strategos.components.evaluator import SUMS_VARIABLE
 from strategos.components.files.filesystems import is_remote
+from strategos.components.span_validator import FOLDER_VARIABLE
+from strategos.components.transform import STATES_VARIABLE
 
 _LONGEST_NAME = 60
 
@@ -45,6 +48,22 @@ def copies(root: str) -> Mounts:
 def file_hashes(root: str | Path) -> Path:
     """The path of the cache for hashes of files that runs under `root` read."""
     return state_folder(root) / "file-hashes.json"
+
+
+def kept_measurements(root: str, *, cached: bool) -> dict[str, str]:
+    """Folders of measurements that later runs may use, by environment variable.
+
+    Args:
+      root: The pipeline root, a path or a URL.
+      cached: Whether the run uses what earlier runs computed of examples.
+    """
+    folders = {FOLDER_VARIABLE: "span-statistics"}
+    if cached:
+        folders[SUMS_VARIABLE] = "evaluation-sums"
+        if not is_remote(root):  # whose files are compared by their time
+            folders[STATES_VARIABLE] = "analysis-states"
+    state = state_folder(root)
+    return {name: str(state / folder) for name, folder in folders.items()}
 
 
 def user_folder() -> Path:

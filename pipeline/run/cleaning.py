@@ -49,7 +49,8 @@ class Item:
 
     Attributes:
       kind: The artifact's type, or `log`, `checkpoint`, `remains`, `compiled`,
-        `statistics` (of spans), `sums` (of evaluations), `code` (of runs).
+        `statistics` (of spans), `sums` (of evaluations), `states` (of an analysis),
+        `code` (of runs).
       path: Its path or URL.
       bytes: Its size.
       artifact: The artifact's id in ML Metadata; 0 for other kinds.
@@ -256,6 +257,7 @@ def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
     for folder, kind in (
         ("span-statistics", "statistics"),
         ("evaluation-sums", "sums"),
+        ("analysis-states", "states"),
     ):
         yield from ((kind, str(file)) for file in Path(tree.root, folder).glob("*"))
 

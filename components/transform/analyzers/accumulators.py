@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
@@ -35,6 +35,10 @@ class Accumulator(Protocol):
 
     def compact(self, state: Any) -> Any:
         """The state of a whole shard in as little memory as it needs."""
+
+
+Reading = Mapping[str, tuple[Accumulator, Sequence[str]]]
+"""By label, an accumulator and the names of the tensors that it reads."""
 
 
 class Combined:

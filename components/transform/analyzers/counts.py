@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import io
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -76,6 +77,28 @@ class Counts:
         if self._bytes > self._bounds.bytes:
             self._spill()
         return self
+
+    def packed(self, most: int) -> bytes | None:
+        """The counts as an Arrow stream; None if they are on disk or larger.
+
+        Args:
+          most: Bytes of the counts in memory.
+        """
+        self.compact()
+        if self._files or self._bytes > most:
+            return None
+        sink, options = io.BytesIO(), pa.ipc.IpcWriteOptions(compression="lz4")
+        for part in self._parts:
+            with pa.ipc.new_stream(sink, part.schema, options=options) as stream:
+                stream.write_table(part)
+        return sink.getvalue()
+
+    def unpack(self, packed: bytes) -> None:
+        """Takes the counts of `packed`; there are none yet."""
+        if packed:
+            with pa.ipc.open_stream(packed) as stream:
+                self._append(stream.read_all())
+            self._distinct = self._entries
 
     def total(self, folder: str) -> pa.Table | Ranked:
         """`value` and `count`, each value once; in order if they were on disk.

@@ -11,6 +11,7 @@ import tensorflow as tf
 from strategos.components.transform.analyzers import counts, phase, tft_private
 from strategos.components.transform.analyzers.accumulators import (
     Accumulator,
+    Reading,
     accumulators,
 )
 from strategos.components.transform.analyzers.phase import Rows
@@ -44,7 +45,7 @@ class Analysis(nodes.Visitor):
         rows: Rows,
         first: Traced,
         trace: Callable[[dict[str, tf.Tensor]], Traced],
-        reading: Mapping[str, Mapping[str, tuple[Accumulator, Sequence[str]]]],
+        reading: Mapping[str, Reading],
     ):
         self._rows, self._first, self._trace = rows, first, trace
         self._reading, self.temporary = reading, rows.temporary

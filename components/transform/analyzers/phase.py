@@ -14,14 +14,17 @@ import tensorflow as tf
 from apache_beam.internal import pickler
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.files import exchange, storage
 from strategos.components.shards import progress
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 from strategos.components.transform import raw
-from strategos.components.transform.analyzers.accumulators import Accumulator
+from strategos.components.transform.analyzers import kept_states
+from strategos.components.transform.analyzers.accumulators import Reading
 from strategos.components.transform.analyzers.tft_private import Traced
+from strategos.components.wording import counted
 
 _OF_WORKERS = 1 << 30  # bytes; the counts of a shard travel to other workers
 
@@ -39,6 +42,8 @@ class Rows:
       schema: From `raw.complete`.
       temporary: Local folder for graphs.
       shared: Folder for what helpers and workers exchange: a path or URL.
+      contents: By file, the digest of its content, if known.
+      kept: Folder of the states that earlier runs kept; "" for none.
     """
 
     engine: Engine
@@ -46,6 +51,8 @@ class Rows:
     schema: schema_pb2.Schema
     temporary: str
     shared: str
+    contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    kept: str = ""
 
     @property
     def bytes(self) -> int:
@@ -53,11 +60,7 @@ class Rows:
         return _OF_WORKERS if self.engine.exchange else self.engine.bytes
 
 
-def states(
-    rows: Rows,
-    traced: Traced,
-    accumulators: Mapping[str, tuple[Accumulator, Sequence[str]]],
-) -> States:
+def states(rows: Rows, traced: Traced, accumulators: Reading) -> States:
     """Reads all rows once and returns the states of the analyzers.
 
     Args:
@@ -68,13 +71,34 @@ def states(
     names = {name for _, read in accumulators.values() for name in read}
     tensors = {name: traced.graph.get_tensor_by_name(_full(name)) for name in names}
     needed = traced.needed(tensors)
-    part = _Part(traced, needed, tensors, rows)
-    work = _Shard(part, rows.schema, needed, accumulators)
+    part = traced.part(needed, tensors)
     if not needed or not rows.files:
-        return work.new()
+        return {label: each.new() for label, (each, _) in accumulators.items()}
+    shards = _shards(rows, part.graph, needed, accumulators)
+    most = kept_states.room(len(shards))
+    own = _Part(traced, part, rows)
+    work = _Shard(own, rows.schema, needed, accumulators, most)
     progress.begin(None)  # of each phase anew
-    files, merge = list(rows.files), work.merge
-    return fold(rows.engine, files, work, merge, rows.shared, paced=True)
+    found = fold(rows.engine, shards, work, work.merge, rows.shared, paced=True)
+    kept_states.prune(rows.kept)
+    return found
+
+
+def _shards(
+    rows: Rows, graph: tf.Graph, needed: Sequence[str], reading: Reading
+) -> list[tuple[str, str]]:
+    """Each file of examples, with the file of its states; "" where none may be kept."""
+    described: Sequence[str] = []
+    if rows.kept:
+        described = kept_states.described(graph, rows.schema, needed, reading)
+    contents = [rows.contents.get(file) for file in rows.files]
+    paths = kept_states.paths(rows.kept, contents, described)
+    total, known = len(paths), sum(map(os.path.exists, paths))
+    if known:
+        files = counted(total, "file")
+        message = f"analyzing {total - known:,} of {files}; {known:,} are as before"
+        events.emit("progress", message=message)
+    return list(zip(rows.files, paths, strict=True))
 
 
 def failed_rows(reason: str) -> UserError:
@@ -99,10 +123,8 @@ class _Part:
     Pickled, it is a folder: others load the graph that this process has traced.
     """
 
-    def __init__(
-        self, traced: Traced, needed: list[str], tensors: Mapping[str, Any], rows: Rows
-    ):
-        self._traced, self._apply = traced, traced.part(needed, dict(tensors))
+    def __init__(self, traced: Traced, apply: Any, rows: Rows):
+        self._traced, self._apply = traced, apply
         self._rows, self._folder = rows, ""  # saved to, when it is pickled
         self._lock = threading.Lock()
 
@@ -157,6 +179,7 @@ class _Shard:
       schema: From `raw.complete`.
       needed: Names of the inputs of the graph.
       accumulators: By label, with the names of the tensors that each one reads.
+      most: Bytes that the states of a shard may take to be kept.
     """
 
     def __init__(
@@ -164,10 +187,11 @@ class _Shard:
         part: Callable[[Sequence[Any]], dict[str, tf.Tensor]],
         schema: schema_pb2.Schema,
         needed: Sequence[str],
-        accumulators: Mapping[str, tuple[Accumulator, Sequence[str]]],
+        accumulators: Reading,
+        most: int,
     ):
         self._part, self._schema, self._needed = part, schema, needed
-        self._accumulators = accumulators
+        self._accumulators, self._most = accumulators, most
 
     def __getstate__(self) -> dict[str, Any]:
         # Beam's pickler, as TFT's combiners hold functions that are no module's.
@@ -178,8 +202,16 @@ class _Shard:
         self.__dict__.update(state)
         self._accumulators = pickler.loads(state["_accumulators"])
 
-    def __call__(self, file: str) -> States:
-        states = self.new()
+    def __call__(self, shard: tuple[str, str]) -> States:
+        file, path = shard
+        states = kept_states.read(path, self._accumulators)
+        if states is None:
+            states = self._analyzed(file)
+            kept_states.write(path, states, self._most)
+        return states
+
+    def _analyzed(self, file: str) -> States:
+        states = {label: each.new() for label, (each, _) in self._accumulators.items()}
         adapter = raw.reader(self._schema, self._needed).TensorAdapter()
         for batch in raw.batches(file, self._schema, self._needed):
             tensors = adapter.ToBatchTensors(batch, produce_eager_tensors=True)
@@ -196,10 +228,6 @@ class _Shard:
             label: accumulator.compact(states[label])
             for label, (accumulator, _) in self._accumulators.items()
         }
-
-    def new(self) -> States:
-        """The states before the first row."""
-        return {label: each.new() for label, (each, _) in self._accumulators.items()}
 
     def merge(self, earlier: States, later: States) -> States:
         """The states of two neighbours."""

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow.python.eager import wrap_function
+from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import lookup_ops
 from tensorflow.python.trackable import resource
 from tensorflow_transform import (
@@ -292,6 +293,11 @@ class Traced:
         sparse = private._get_sparse_output_annotations_v2(self.graph, names)
         field = private._METADATA_SPARSE_OUTPUT_OVERRIDES_FIELD
         return {**ranges, **extra, field: [sparse]}
+
+
+def is_stateful(operation: str) -> bool:
+    """Whether a type of operations of TensorFlow may depend on more than its inputs."""
+    return op_def_registry.get(operation).is_stateful
 
 
 def build(traced: Traced) -> nodes.ValueNode:

@@ -71,7 +71,7 @@ def _examples():
                 feature.int64_list.value.extend(values)
             elif values:
                 feature.float_list.value.extend(values)
-        yield example.SerializeToString()
+        yield example.SerializeToString(deterministic=True)
 
 
 @pytest.fixture(scope="module")

@@ -195,7 +195,12 @@ def test_a_database_that_knows_nothing_of_a_root_removes_nothing_there(root):
 
 
 @pytest.mark.parametrize(
-    ("folder", "kind"), [("span-statistics", "statistics"), ("evaluation-sums", "sums")]
+    ("folder", "kind"),
+    [
+        ("span-statistics", "statistics"),
+        ("evaluation-sums", "sums"),
+        ("analysis-states", "states"),
+    ],
 )
 def test_kept_measurements_go_by_their_last_use(root, folder, kind):
     folder = root.path / ".strategos" / folder
