@@ -22,6 +22,7 @@ from strategos.pipeline.config.types import (
     Section,
     Spans,
     Spellings,
+    Texts,
     seconds,
 )
 
@@ -130,6 +131,14 @@ class Data(Section):
         "without a schema, that not all files have. `ignore` leaves it out.",
     )
 
+    step_lengths: Texts = Field(
+        (),
+        examples=[["clicks"]],
+        description="Lists of the SequenceExamples in TFRecord files that have any "
+        "number of values at a step: all values of a list are one feature, and their "
+        "number at each step is the feature `NAME_lengths`.",
+    )
+
     @field_validator("spans")
     @classmethod
     def _there_are_spans(cls, spans: str, info: ValidationInfo) -> str:
@@ -197,7 +206,8 @@ class Data(Section):
     def reading(self) -> Reading:
         """How the files are read."""
         return Reading(
-            self.csv.form(), self.on_bad_row, self.max_bad_fraction, self.extra_columns
+            *(self.csv.form(), self.on_bad_row, self.max_bad_fraction),
+            *(self.extra_columns, self.step_lengths),
         )
 
     @property

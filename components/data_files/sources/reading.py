@@ -60,12 +60,14 @@ class Reading:
       max_bad_fraction: The share of rows that may be rejected, 0 to 1.
       extra_columns: `fail` or `ignore`: what happens to columns that no schema
         declares, or that not all files have.
+      step_lengths: Lists of SequenceExamples with any number of values at a step.
     """
 
     csv: CsvFormat = CsvFormat()
     on_bad_row: str = "fail"
     max_bad_fraction: float = 0.01
     extra_columns: str = "fail"
+    step_lengths: tuple[str, ...] = ()
 
     @property
     def tolerant(self) -> bool:
@@ -78,7 +80,9 @@ class Reading:
         values: dict[str, Any] = json.loads(text or "{}")
         csv = values.pop("csv", {})
         nulls = tuple(csv.pop("nulls", ()))
-        return cls(csv=CsvFormat(**csv, nulls=nulls), **values)
+        lengths = tuple(values.pop("step_lengths", ()))
+        form = CsvFormat(**csv, nulls=nulls)
+        return cls(csv=form, step_lengths=lengths, **values)
 
     def to_json(self) -> str:
         """The settings that differ from the defaults, as JSON."""

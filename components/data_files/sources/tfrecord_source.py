@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from strategos.components.data_files import formats
 from strategos.components.data_files.sources.names import no_row
+from strategos.components.data_files.sources.reading import Reading
 from strategos.components.data_files.sources.source import MAX_ROWS, WHOLE, BadRow, Part
 from strategos.components.data_files.sources.undeclared import OpenSource, in_runs
 from strategos.components.errors import UserError
@@ -25,12 +27,23 @@ class TfrecordSource(OpenSource):
     A feature that a record lacks, and one without values, is a missing value. A list of
     a SequenceExample is a feature with the value of each step. Malformed is a record
     that is neither.
+
+    Args:
+      path: The file.
+      lengths: Lists of which a step may have any number of values: all values are one
+        feature, and their number at each step is the feature `NAME_lengths`.
     """
 
-    def __init__(self, path: str):
-        """See `Source`."""
+    def __init__(self, path: str, lengths: Sequence[str] = ()):
         self.path = path
+        self._parse = functools.partial(_parse, lengths=lengths)
         self._see_head()
+
+    @classmethod
+    def open(cls, path: str, reading: Reading) -> TfrecordSource:
+        """See `Source`."""
+        cls.check(path)
+        return cls(path, reading.step_lengths)
 
     @classmethod
     def check(cls, path: str) -> None:
@@ -46,7 +59,7 @@ class TfrecordSource(OpenSource):
         """See `Source`."""
         rows = 0
         for records in self._records():
-            for run in in_runs(records, _parse, rows):
+            for run in in_runs(records, self._parse, rows):
                 if run.batch is None:
                     record = records[run.first - rows]
                     place = f"record {run.first + 1}"
@@ -89,16 +102,18 @@ class TfrecordSource(OpenSource):
             raise UserError(formats.unreadable(self.path, error)) from error
 
 
-def _parse(records: Sequence[bytes]) -> pa.RecordBatch | None:
+def _parse(records: Sequence[bytes], lengths: Sequence[str]) -> pa.RecordBatch | None:
     """The features as columns; None if a record is no Example, or types differ."""
     from strategos.components.data_files.sources import structs
 
     fields = set(map(_fields, records))
     if not fields <= {_OF_EXAMPLE, _OF_SEQUENCE}:
         return None
-    decode = _sequences if _OF_SEQUENCE in fields else _examples
     try:
-        batch = decode(list(records))
+        if _OF_SEQUENCE in fields:
+            batch = _sequences(list(records), lengths)
+        else:
+            batch = _examples(list(records))
     except RuntimeError:
         return None
     if batch is None or not batch.num_columns:
@@ -112,7 +127,7 @@ def _examples(records: list[bytes]) -> pa.RecordBatch:
     return example_coder.ExamplesToRecordBatchDecoder().DecodeBatch(records)
 
 
-def _sequences(records: list[bytes]) -> pa.RecordBatch | None:
+def _sequences(records: list[bytes], lengths: Sequence[str]) -> pa.RecordBatch | None:
     """Context and lists as columns, each of lists; None if they are not.
 
     Records without lists are Examples, too: both begin with their features.
@@ -125,33 +140,40 @@ def _sequences(records: list[bytes]) -> pa.RecordBatch | None:
     columns = {name: batch.column(batch.schema.get_field_index(name)) for name in names}
     lists = batch.column(batch.schema.get_field_index(_LISTS))
     for field, column in zip(lists.type, lists.flatten(), strict=True):
-        flat = _one_per_step(column)
-        if flat is None or field.name in columns:
+        values, counts = _values(column)
+        found = {field.name: values}
+        if field.name in lengths:
+            found[f"{field.name}_lengths"] = counts
+        elif any(count != 1 for count in counts.flatten().unique().to_pylist()):
             return None
-        columns[field.name] = flat
+        if not columns.keys().isdisjoint(found):
+            return None
+        columns |= found
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
-def _one_per_step(column: pa.Array) -> pa.Array | None:
-    """Lists of the value of each step; None if a step has none or several.
+def _values(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Lists of all values of a row, and of their number at each step.
 
     Args:
       column: For each row the steps, each a list; or null.
     """
-    if pa.types.is_null(column.type):
-        return column
     import numpy as np
 
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.large_list(pa.null()))
     steps = column.flatten()
-    lengths = pa.compute.fill_null(pa.compute.list_value_length(steps), 0)
-    if not pa.compute.all(pa.compute.equal(lengths, 1)).as_py() and len(steps):
-        return None
-    counts = pa.compute.fill_null(pa.compute.list_value_length(column), 0)
-    offsets = np.concatenate([[0], np.cumsum(counts.to_numpy())])
+    if pa.types.is_null(steps.type):
+        steps = steps.cast(pa.large_list(pa.null()))
+    lengths = pa.compute.fill_null(pa.compute.list_value_length(steps), 0).to_numpy()
+    counts = pa.compute.fill_null(pa.compute.list_value_length(column), 0).to_numpy()
+    ends, rows = (np.concatenate([[0], np.cumsum(x)]) for x in (lengths, counts))
     missing = np.append(column.is_null().to_numpy(zero_copy_only=False), False)
-    return pa.LargeListArray.from_arrays(
-        pa.array(offsets, mask=missing), steps.flatten()
-    )
+
+    def lists(offsets: np.ndarray, values: pa.Array) -> pa.Array:
+        return pa.LargeListArray.from_arrays(pa.array(offsets, mask=missing), values)
+
+    return lists(ends[rows], steps.flatten()), lists(rows, pa.array(lengths))
 
 
 def _fields(record: bytes) -> tuple[int, ...] | None:
@@ -179,6 +201,6 @@ def _why(record: bytes) -> str:
     if _fields(record) != _OF_SEQUENCE:
         return "is no tf.Example"
     return (
-        "is a SequenceExample with a list that has not one value at each step, or with "
-        "a list and a feature of one name"
+        "is a SequenceExample with a list that has not one value at each step, which "
+        "`data.step_lengths` does not name, or with a list and a feature of one name"
     )

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -262,6 +263,98 @@ def test_a_step_without_one_value_is_rejected_by_its_record(tmp_path, steps):
     write_examples(tmp_path / "a.tfrecord", records)
     with pytest.raises(UserError, match="record 2: .* not one value at each step"):
         list(sources.open_source(f"{tmp_path}/a.tfrecord").batches())
+
+
+KINDS = [
+    ("int64_list", int, "int64"),
+    ("float_list", float, "float32"),
+    ("bytes_list", lambda value: b"%d" % value, "string"),
+]
+STEPS = st.none() | st.lists(st.lists(st.integers(-9, 9), max_size=3), max_size=4)
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(rows=st.lists(STEPS, min_size=1, max_size=6), kind=st.sampled_from(KINDS))
+def test_steps_of_several_values_are_those_of_tensorflow(tmp_path_factory, rows, kind):
+    """The values of all steps, and their number at each step."""
+    import tensorflow as tf
+
+    field, convert, dtype = kind
+    records = []
+    for number, steps in enumerate(rows):
+        sequence = tf.train.SequenceExample()
+        sequence.context.feature["id"].int64_list.value.append(number)
+        if steps is not None:
+            made = sequence.feature_lists.feature_list["clicks"]
+            for values in steps:
+                feature = getattr(made.feature.add(), field)
+                feature.value.extend(map(convert, values))
+        records.append(sequence.SerializeToString())
+    path = tmp_path_factory.getbasetemp() / "steps.tfrecord"
+    write_examples(path, records)
+    reading = sources.Reading(step_lengths=("clicks", "other"))
+    source = sources.open_source(str(path), reading)
+    found = [row for batch in source.batches() for row in batch.to_pylist()]
+    ragged = tf.io.RaggedFeature(tf.as_dtype(dtype))
+    _, expected, _ = tf.io.parse_sequence_example(
+        records, sequence_features={"clicks": ragged}
+    )
+    for row, steps in zip(found, expected["clicks"].to_list(), strict=True):
+        lengths = listed(row.get("clicks_lengths"))
+        values = iter(listed(row.get("clicks")))
+        assert [[next(values) for _ in range(n)] for n in lengths] == steps
+        assert list(values) == []
+
+
+NESTED = """
+feature { name: "clicks" type: FLOAT }
+feature { name: "clicks_lengths" type: INT }
+feature { name: "id" type: INT }
+tensor_representation_group { key: "" value {
+  tensor_representation { key: "nested" value { ragged_tensor {
+    feature_path { step: "clicks" } partition { row_length: "clicks_lengths" } } } }
+} }
+"""
+
+
+@pytest.mark.parametrize("kind", ["Columns", "Split"])
+def test_transform_gets_steps_of_several_values_as_ragged_tensors(tmp_path, run, kind):
+    import tensorflow as tf
+
+    from strategos.components.schema_file import read_schema
+    from strategos.components.transform import raw
+
+    rows = [[[1.5], [2, 3], []], None, [[]], [[4]], []]
+    records = []
+    for number, steps in enumerate(rows):
+        sequence = tf.train.SequenceExample()
+        sequence.context.feature["id"].int64_list.value.append(number)
+        for values in steps or ():
+            made = sequence.feature_lists.feature_list["clicks"].feature.add()
+            made.float_list.value.extend(values)
+        records.append(sequence.SerializeToString())
+    write_examples(tmp_path / "a.tfrecord", records * 9)
+    (tmp_path / "schema.pbtxt").write_text(NESTED)
+    reading = sources.Reading(step_lengths=("clicks",)).to_json()
+    split = {"by": "hash", "keys": ["id"], "train": 5, "eval": 5}
+    written = run(
+        *(tmp_path / "a.tfrecord", split),
+        schema_file=str(tmp_path / "schema.pbtxt"),
+        reading=reading,
+    )
+    schema = raw.complete(read_schema(str(tmp_path / "schema.pbtxt")))
+    adapter = raw.reader(schema, ["id", "nested"]).TensorAdapter()
+    found = {}
+    for file in Path(written.artifact.uri).glob(f"{kind}-*/*"):
+        for batch in raw.batches(str(file), schema, ["id", "nested"]):
+            tensors = adapter.ToBatchTensors(batch)
+            ids = tensors["id"].values.numpy().tolist()
+            found |= dict(zip(ids, tensors["nested"].to_list(), strict=True))
+    assert found == {n: steps or [] for n, steps in enumerate(rows)}
+
+
+def listed(value):
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 @settings(max_examples=60, deadline=None, database=None)

@@ -39,7 +39,7 @@ def test_five_mistakes_are_named_at_once_with_their_lines(write):
         f"{path}:4:3: data.spann: unknown key\n"
         "    Did you mean `spans`? Allowed: examples, spans, split, complete, prepare, "
         "query, csv, null_values, missing, unlabelled, on_bad_row, "
-        "max_bad_fraction, extra_columns.\n"
+        "max_bad_fraction, extra_columns, step_lengths.\n"
         f'{path}:8:15: trainer.batch_size: received "many" (text)\n'
         "    Allowed: a whole number, at least 1.\n"
         f'{path}:9:28: trainer.distribution.strategy: received "mirored" '
