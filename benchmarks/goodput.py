@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/goodput.py [--workers 2 3] [--minutes 10] [--period 60]
 
-Trains the network of `benchmarks/strategies.py` in gangs of local workers. Every 60 s
+Trains the network of `benchmarks/trainings.py` in gangs of local workers. Every 60 s
 a task chosen at random, the chief among them, is killed with -9; the gang starts again
 from the last checkpoint. Goodput is the time of the same training undisturbed and
 without checkpoints, divided by its time here: restarts, steps that are trained twice
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import random
 import signal
@@ -26,50 +25,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import strategies
-from strategies import Bench
+from trainings import Bench, noted
 
-from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
 
 NEVER = "24h"
 RESTARTS = 100  # in a row without progress, where kills come faster than checkpoints
 INTERVALS = {"auto": "auto", "30 seconds": "30s"}
-
-# The digits example's model, and a callback that records processes and times of steps.
-MODULE = """
-import json, os, time
-from pathlib import Path
-import tensorflow as tf
-from model import build_model
-
-class Noted(tf.keras.callbacks.Callback):
-    def __init__(self, context):
-        super().__init__()
-        self._supports_tf_logs = True
-        self.notes = Path(context.hyperparameters["notes"])
-        self.is_chief = context.is_chief
-        # An iterator is not JSON-able, so a resume does not restore it.
-        self.is_first = iter([True])
-
-    def note(self, what, value):
-        with self.notes.open("a") as file:
-            file.write(json.dumps([what, value]) + "\\n")
-
-    def on_train_begin(self, logs=None):
-        self.note("task", os.getpid())
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.is_chief and next(self.is_first, False):
-            self.note("first step", time.time())
-
-    def on_train_end(self, logs=None):
-        if self.is_chief:
-            self.note("end", time.time())
-
-def callbacks(context):
-    return [Noted(context)]
-"""
 
 
 def main() -> int:
@@ -82,7 +44,6 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="goodput-") as folder:
         bench = Bench(Path(folder), arguments.rows, epochs=2)
-        (bench.workload / "noted.py").write_text(MODULE)
         print("workers  checkpoint.every  kills  restarts  seconds  goodput")
         for workers in arguments.workers:
             probe = train(bench, workers, NEVER, epochs=2)
@@ -165,26 +126,14 @@ def train(
         notes = Path(folder, "notes")
         if kills:
             kills.notes = notes
-        spec = dataclasses.replace(
-            bench.spec(folder),
-            module="noted",
+        run = bench.train(
+            Operation(checkpoint_every=every, max_restarts=RESTARTS),
+            notes=notes,
             distribution={"strategy": "multi_worker_mirrored", "workers": workers},
             epochs=epochs,
-            hyperparameters={**strategies.NETWORK, "notes": str(notes)},
         )
-        with strategies.quiet():
-            operation = Operation(checkpoint_every=every, max_restarts=RESTARTS)
-            facts = launch(spec, operation)
-        begin, end = noted(notes, "first step")[0], noted(notes, "end")[-1]
-        return Run(facts["restarts"], end - begin)
-
-
-def noted(notes: Path | None, what: str) -> list[float]:
-    """The values of one kind that the tasks have noted, in their order."""
-    if notes is None or not notes.exists():
-        return []
-    lines = map(json.loads, notes.read_text().splitlines())
-    return [value for kind, value in lines if kind == what]
+        steps, (*_, end) = noted(notes, "step"), noted(notes, "end")
+        return Run(run.facts["restarts"], end - steps[0])
 
 
 if __name__ == "__main__":

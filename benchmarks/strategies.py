@@ -22,31 +22,23 @@ checkpoints under 2 %, recovery at most 15 s longer than a cold start.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from trainings import BATCH, NETWORK, Bench, Trained, noted
 
-from strategos.components import events
-from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.operation import Operation
-from strategos.components.trainer.spec import Settings, WorkerSpec
 
-DIGITS = Path(__file__).parents[1] / "examples" / "digits"
-BATCH = 128
 ACCURACY = 0.97
-NETWORK = {"network": "cnn", "learning_rate": 1e-3}
+_SECONDS = 20  # of a training whose checkpoints are timed
 STRATEGIES = {
     "one_device": {"strategy": "one_device"},
     "mirrored x2": {"strategy": "mirrored", "devices": 2},
@@ -55,40 +47,26 @@ STRATEGIES = {
     "parameter_server x2": {"strategy": "parameter_server", "workers": 2},
 }
 
-# The digits example's model, and a callback that records the time of its process's
-# first step, and kills a worker once.
-MODULE = """
-import json, os, signal, time
-from pathlib import Path
-import tensorflow as tf
-from model import build_model
+# A worker kills itself once, after 30 steps.
+KILLED = """
+import os, signal, time
+from noted import Noted, build_model
 
-class Noted(tf.keras.callbacks.Callback):
+class Killed(Noted):
     def __init__(self, context):
-        super().__init__()
-        self._supports_tf_logs = True
-        self.notes = Path(context.hyperparameters["notes"])
-        self.kills = context.hyperparameters.get("kill_worker", False)
-        self.is_chief = context.is_chief
+        super().__init__(context)
         self.steps = 0
-        # An iterator is not JSON-able, so a resume does not restore it.
-        self.is_first = iter([True])
-
-    def note(self, what):
-        with self.notes.open("a") as file:
-            file.write(json.dumps([what, time.time()]) + "\\n")
 
     def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
         self.steps += 1
-        if next(self.is_first, False) and self.is_chief:
-            self.note("first step")
-        if self.steps == 30 and self.kills and not self.is_chief:
+        if self.steps == 30 and not self.is_chief:
             if "killed" not in self.notes.read_text():
-                self.note("killed")
+                self.note("killed", time.time())
                 os.kill(os.getpid(), signal.SIGKILL)
 
 def callbacks(context):
-    return [Noted(context)] if context.hyperparameters.get("kill_worker") else []
+    return [Killed(context)]
 """
 
 PLAIN = """
@@ -155,18 +133,19 @@ def main() -> int:
 
 def speed(bench: Bench, repeats: int) -> Iterator[str]:
     """Compares plain script and strategies, by medians; yields missed targets."""
-    found: dict[str, list[Any]] = {"plain Keras": []}
+    _save_arrays(bench)
+    found: dict[str, list[Measured]] = {"plain Keras": []}
     for _ in range(repeats):
-        found["plain Keras"].append(bench.plain())
-        found.setdefault("one_device", []).append(bench.train("one_device"))
+        found["plain Keras"].append(_plain(bench))
+        found.setdefault("one_device", []).append(_trained(bench, "one_device"))
     for name in list(STRATEGIES)[1:]:
-        found[name] = [bench.train(name)]
-    plain = statistics.median(run["speed"] for run in found["plain Keras"])
+        found[name] = [_trained(bench, name)]
+    plain = statistics.median(run.speed for run in found["plain Keras"])
     print(f"{'':20}  examples/s  of plain  s to {ACCURACY:g}  whole process, s")
     for name, runs in found.items():
-        rate = statistics.median(run["speed"] for run in runs)
-        wall = statistics.median(run["wall"] for run in runs)
-        reached = runs[0]["reached"]
+        rate = statistics.median(run.speed for run in runs)
+        wall = statistics.median(run.wall for run in runs)
+        reached = runs[0].reached
         to = f"{reached:9.1f}" if reached else f"{'never':>9}"
         print(f"{name:20}  {rate:10,.0f}  {rate / plain:8.2f}  {to}  {wall:16.1f}")
         if name == "one_device" and rate < 0.95 * plain:
@@ -175,12 +154,15 @@ def speed(bench: Bench, repeats: int) -> Iterator[str]:
 
 def checkpoints(bench: Bench, repeats: int) -> Iterator[str]:
     """Compares a checkpoint every second with none, in turn; yields missed targets."""
-    epochs = bench.epochs_of(seconds=20)
+    device = STRATEGIES["one_device"]
+    once = bench.train(distribution=device).speed
+    epochs = max(1, round(_SECONDS * once / bench.rows))
     rates: dict[str, list[float]] = {"1s": [], "24h": []}
     for _ in range(repeats):
         for every, found in rates.items():
             operation = Operation(checkpoint_every=every)
-            found.append(bench.train("one_device", operation, epochs=epochs)["speed"])
+            run = bench.train(operation, distribution=device, epochs=epochs)
+            found.append(run.speed)
     with_them, without = (statistics.median(found) for found in rates.values())
     cost = 1 - with_them / without
     print(
@@ -193,13 +175,16 @@ def checkpoints(bench: Bench, repeats: int) -> Iterator[str]:
 
 def recovery(bench: Bench, repeats: int) -> Iterator[str]:
     """Kills a worker; yields the target if the gang takes too long to resume."""
+    (bench.workload / "killed.py").write_text(KILLED)
     cold, again = [], []
-    for _ in range(repeats):
-        started = time.time()
-        notes = bench.train("multi_worker x2", kill_worker=True)["notes"]
-        first, killed, second = (moment for _, moment in notes)
-        cold.append(first - started)
-        again.append(second - killed)
+    for number in range(repeats):
+        notes = bench.folder / f"notes-{number}"
+        gang = STRATEGIES["multi_worker x2"]
+        often = Operation(checkpoint_every="10 steps")
+        run = bench.train(often, notes=notes, module="killed", distribution=gang)
+        steps, (killed,) = noted(notes, "step"), noted(notes, "killed")
+        cold.append(steps[0] - run.started)
+        again.append(next(step for step in steps if step > killed) - killed)
     start, resumed = statistics.median(cold), statistics.median(again)
     print(f"cold gang of two: {start:.1f} s to its first step")
     print(f"a worker killed: {resumed:.1f} s to the next step")
@@ -207,183 +192,58 @@ def recovery(bench: Bench, repeats: int) -> Iterator[str]:
         yield f"recovery took {resumed - start:.1f} s longer than a cold start, not 15"
 
 
-class Bench:
-    """Prepares the data once, and runs trainings on them.
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A training.
 
-    Args:
-      folder: Folder for all files.
-      rows: Number of training images; a sixth as many are evaluated.
-      epochs: Passes over the training images.
+    Attributes:
+      speed: Examples a second.
+      wall: Seconds of the whole process.
+      reached: Seconds to the accuracy; None if it was not reached.
     """
 
-    def __init__(self, folder: Path, rows: int, epochs: int):
-        self._folder, self._epochs, self._rows = folder, epochs, rows
-        self._speed = 0.0
-        self.workload = folder / "digits"
-        ignored = shutil.ignore_patterns("runs", "data", "serving", "__pycache__")
-        shutil.copytree(DIGITS, self.workload, ignore=ignored)
-        (self.workload / "bench.py").write_text(MODULE)
-        images = {"train": _images(rows, 1), "eval": _images(rows // 6, 2)}
-        _save_npz(folder / "mnist.npz", images)
-        for split, (x, y) in images.items():
-            np.save(folder / f"x_{split}.npy", x[..., None].astype(np.float32) / 255)
-            np.save(folder / f"y_{split}.npy", y)
-        self._transform()
-
-    def plain(self) -> dict[str, Any]:
-        """Runs the plain script; returns its `speed`, `reached` and `wall`."""
-        arguments = [str(self._folder), str(self._epochs), str(BATCH)]
-        done = subprocess.run(
-            [sys.executable, "-c", PLAIN, *arguments, json.dumps(NETWORK)],
-            cwd=self.workload,
-            env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        return json.loads(done.stdout)
-
-    def train(
-        self,
-        name: str,
-        operation: Operation | None = None,
-        *,
-        epochs: int | None = None,
-        kill_worker: bool = False,
-    ) -> dict[str, Any]:
-        """Trains once.
-
-        Args:
-          name: Key of `STRATEGIES`.
-          operation: Settings of the training's operation. Default: no checkpoints.
-          epochs: Passes over the rows. Default: as in the constructor.
-          kill_worker: Whether a worker is killed once.
-
-        Returns:
-          `speed` (examples/s), `wall` (seconds), `reached` (seconds to the accuracy, or
-          None) and `notes` (events and times of the callback).
-        """
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            notes, reported = Path(folder, "notes"), Path(folder, "events")
-            spec = dataclasses.replace(
-                self.spec(folder),
-                distribution=STRATEGIES[name],
-                epochs=epochs or self._epochs,
-                hyperparameters={
-                    **NETWORK,
-                    "notes": str(notes),
-                    "kill_worker": kill_worker,
-                },
-            )
-            every = Operation(checkpoint_every="10 steps" if kill_worker else "24h")
-            events.open_sink(str(reported))
-            started = time.time()
-            with quiet():
-                facts = launch(spec, operation or every)
-            wall = time.time() - started
-            if name == "one_device":
-                self._speed = facts["examples_per_second"]
-            return {
-                "speed": facts["examples_per_second"],
-                "wall": wall,
-                "reached": _reached(reported, started),
-                "notes": [json.loads(x) for x in notes.read_text().splitlines()]
-                if notes.exists()
-                else [],
-            }
-
-    def epochs_of(self, seconds: float) -> int:
-        """Number of epochs that take about `seconds` on one device."""
-        if not self._speed:
-            self.train("one_device")
-        return max(1, round(seconds * self._speed / self._rows))
-
-    def _transform(self) -> None:
-        options = ("--overlay", "mnist.yaml", "--to", "Transform")
-        program = (sys.executable, "-m", "strategos.pipeline.cli")
-        subprocess.run(
-            [*program, "run", "pipeline.yaml", *options, "--set", "run.root=runs"],
-            cwd=self.workload,
-            env={
-                **os.environ,
-                "MNIST": str(self._folder / "mnist.npz"),
-                "XDG_STATE_HOME": str(self._folder / "state"),
-            },
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-
-    def spec(self, folder: str) -> WorkerSpec:
-        """A training with its outputs in `folder`."""
-        root = self.workload / "runs" / "digits"
-
-        def files(pattern: str) -> tuple[str, ...]:
-            return tuple(sorted(map(str, root.glob(pattern))))
-
-        examples = "Transform/transformed_examples/*/Split-{}/*"
-        return WorkerSpec(
-            folder=str(self.workload),
-            module="bench",
-            label="label",
-            train_files=files(examples.format("train")),
-            eval_files=files(examples.format("eval")),
-            transform_graph=files("Transform/transform_graph/*")[0],
-            schema_file=files("*SchemaGen/schema/*/schema.pbtxt")[0],
-            model_dir=f"{folder}/model",
-            log_dir=f"{folder}/log",
-            checkpoint_dir=f"{folder}/checkpoints",
-            batch_size=BATCH,
-            epochs=self._epochs,
-            seed=1,
-            settings=Settings(),
-        )
+    speed: float
+    wall: float
+    reached: float | None
 
 
-def _reached(reported: Path, started: float) -> float | None:
+def _plain(bench: Bench) -> Measured:
+    """The plain script."""
+    arguments = [str(bench.folder), str(bench.epochs), str(BATCH)]
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, *arguments, json.dumps(NETWORK)],
+        cwd=bench.workload,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return Measured(**json.loads(done.stdout))
+
+
+def _save_arrays(bench: Bench) -> None:
+    """Saves the images as the plain script reads them."""
+    for split, (x, y) in bench.images.items():
+        scaled = x[..., None].astype(np.float32) / 255
+        np.save(bench.folder / f"x_{split}.npy", scaled)
+        np.save(bench.folder / f"y_{split}.npy", y)
+
+
+def _trained(bench: Bench, name: str) -> Measured:
+    run = bench.train(distribution=STRATEGIES[name])
+    return Measured(run.speed, run.seconds, _reached(run))
+
+
+def _reached(run: Trained) -> float | None:
     """Seconds until the first epoch that ended with `ACCURACY`; None if none did."""
-    for line in reported.read_text().splitlines():
-        event = json.loads(line)
+    for event in run.reported:
         words = event.get("message", "").split()
         if "val_accuracy" not in words:
             continue
         if float(words[words.index("val_accuracy") + 1]) >= ACCURACY:
-            return event["time"] - started
+            return event["time"] - run.started
     return None
-
-
-def _images(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [rows, 28, 28] and labels int64 [rows]."""
-    from sklearn.datasets import load_digits
-
-    digits, random = load_digits(), np.random.default_rng(seed)
-    chosen = random.integers(0, len(digits.images), rows)
-    large = np.kron(digits.images[chosen], np.ones((3, 3))) * (255 / 16)
-    noisy = np.pad(large, ((0, 0), (2, 2), (2, 2))) + random.normal(
-        0, 24, (rows, 28, 28)
-    )
-    return noisy.clip(0, 255).astype(np.uint8), digits.target[chosen].astype(np.int64)
-
-
-def _save_npz(path: Path, images: dict[str, Any]) -> None:
-    names = {"train": "train", "eval": "test"}
-    arrays = {}
-    for split, (x, y) in images.items():
-        arrays[f"x_{names[split]}"], arrays[f"y_{names[split]}"] = x, y
-    np.savez(path, **arrays)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Discards standard error, where the workers log."""
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 if __name__ == "__main__":
