@@ -8,7 +8,9 @@ import subprocess
 
 import pytest
 
+from strategos.components.trainer.distribution.strategy import Choice
 from strategos.pipeline.debugging import cluster
+from strategos.pipeline.plan import explain
 
 WORKERS = ("chief-0", "worker-0", "worker-1")
 PAIRS = [["chief-0", "worker-0"], ["chief-0", "worker-1"], ["worker-0", "worker-1"]]
@@ -25,6 +27,7 @@ MEASURED = {
         for pair, rate in zip(PAIRS, (1e9, 4e8, 9e8), strict=True)
     ],
 }
+GANG = Choice("multi_worker_mirrored", "asked for", workers=3)
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +81,10 @@ def test_what_is_slow_is_named_beside_the_median():
         "between chief-0 and worker-1 400 MB/s pass, the median is 900 MB/s",
     ]
     assert list(cluster.slow_parts({**MEASURED, "workers": [*WORKERS[:2]]})) == []
+
+
+def test_the_bandwidth_gives_the_measured_all_reduce_in_an_explanation():
+    model = explain.ModelSize(0, 0, gradient_bytes=MEASURED["bytes"], sparse_bytes=0)
+    rate = cluster.bandwidth(MEASURED)
+    assert explain.exchange_seconds(GANG, model, rate) == pytest.approx(0.3)
+    assert cluster.bandwidth({**MEASURED, "all_reduce": 1e-3}) == 4e8  # slowest link
