@@ -1,4 +1,4 @@
-"""Draws curves over numbers of rows as SVG, both axes logarithmic."""
+"""Draws curves as SVG, both axes logarithmic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLORS = ("#1a6fb5", "#7db8e0", "#c0392b", "#2e8b57", "#888888", "#d9a400")
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One diagram: its title, and its curves by name, of points (rows, value)."""
+    """One diagram: its title, and its curves by name, of points (x, y)."""
 
     title: str
     curves: Mapping[str, Curve]
@@ -45,13 +45,13 @@ def draw(panels: Sequence[Panel]) -> str:
 
 def _panel(panel: Panel) -> Iterator[str]:
     points = [point for curve in panel.curves.values() for point in curve]
-    x = _scale([rows for rows, _ in points], _LEFT, _WIDTH - _RIGHT)
+    x = _scale([place for place, _ in points], _LEFT, _WIDTH - _RIGHT)
     y = _scale([value for _, value in points], _HEIGHT - _BOTTOM, _TOP)
     yield f'<text x="{_LEFT}" y="20" font-weight="bold">{panel.title}</text>'
-    for rows in sorted({rows for rows, _ in points}):
+    for place in sorted({place for place, _ in points}):
         yield (
-            f'<text x="{x(rows):.0f}" y="{_HEIGHT - _BOTTOM + 18}" '
-            f'text-anchor="middle">{_short(rows)}</text>'
+            f'<text x="{x(place):.0f}" y="{_HEIGHT - _BOTTOM + 18}" '
+            f'text-anchor="middle">{_short(place)}</text>'
         )
     for value in _ticks([value for _, value in points]):
         yield (
@@ -60,7 +60,7 @@ def _panel(panel: Panel) -> Iterator[str]:
             f'text-anchor="end">{_short(value)}</text>'
         )
     for color, curve in zip(_COLORS, panel.curves.values(), strict=False):
-        dots = [(f"{x(rows):.1f}", f"{y(value):.1f}") for rows, value in curve]
+        dots = [(f"{x(place):.1f}", f"{y(value):.1f}") for place, value in curve]
         path = " ".join(map(",".join, dots))
         yield f'<polyline points="{path}" fill="none" stroke="{color}"/>'
         for left, top in dots:
