@@ -104,9 +104,14 @@ class Split:
         return rows // batch_size if drop_last else -(-rows // batch_size)
 
     def ordered(
-        self, batch_size: int, *, replicas: int = 1, share: range = range(1)
+        self,
+        batch_size: int,
+        *,
+        replicas: int = 1,
+        share: range = range(1),
+        epochs: int | None = 1,
     ) -> tf.data.Dataset:
-        """One pass in the order of the files, as batches of (features, label).
+        """Passes in the order of the files, as batches of (features, label).
 
         Of several heads, the label is a dict of output to tensor. Of weighted rows a
         batch is (features, label, weight).
@@ -115,6 +120,7 @@ class Split:
           batch_size: Rows of a global batch; the last one may be smaller.
           replicas: Number of replicas that share a global batch.
           share: The replicas among them that this dataset feeds, see `shuffled`.
+          epochs: Number of passes; None for no end.
         """
         parts = Parts(batch_size, replicas, share)
         if self.stored is not None:
@@ -127,7 +133,7 @@ class Split:
         else:
             blocks = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
             batches = self._fetched(blocks, None)
-        return parsing.ready(batches, len(share))
+        return parsing.ready(batches.repeat(epochs), len(share))
 
     def shuffled(
         self,

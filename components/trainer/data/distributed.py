@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 Feed = Callable[..., tf.data.Dataset]
+
+_lasting: list[Any] = []  # iterators
 
 
 def batches(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
@@ -16,7 +18,7 @@ def batches(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
     Args:
       strategy: The strategy of this process.
       feed: Called as `feed(replicas=…, share=…)` for each input pipeline of this
-        process, usually `functools.partial(split.shuffled, …)`.
+        process, usually `functools.partial(split.shuffled, …)`. Its dataset has no end.
     """
 
     def of_pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -24,7 +26,38 @@ def batches(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
         share = share_of(context.input_pipeline_id, pipelines, replicas)
         return feed(replicas=replicas, share=share)
 
-    return strategy.distribute_datasets_from_function(of_pipeline)
+    found = strategy.distribute_datasets_from_function(of_pipeline)
+    return found if isinstance(found, tf.data.Dataset) else _Lasting(found)
+
+
+class _Lasting(tf.distribute.DistributedDataset):
+    """A dataset with one iterator, which lasts as long as this process.
+
+    TensorFlow gives the iterator of each replica a thread that tunes it, which no
+    option of the dataset turns off. If the iterator is removed, that thread may miss
+    the call to end, and sleeps on for as long as the iterator has been in use, up to a
+    minute, while Python stands still. (`Model::OptimizeLoop` looks whether it was
+    cancelled before `CancellationManager` says so.)
+
+    Args:
+      dataset: From `distribute_datasets_from_function`, without an end.
+    """
+
+    def __init__(self, dataset: tf.distribute.DistributedDataset):
+        self._dataset = dataset
+        self._iterator: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """The iterator, the same one in each call."""
+        if self._iterator is None:
+            self._iterator = iter(self._dataset)
+            _lasting.append(self._iterator)
+        return self._iterator
+
+    @property
+    def element_spec(self) -> Any:
+        """The types of an element."""
+        return self._dataset.element_spec
 
 
 def share_of(pipeline: int, pipelines: int, replicas: int) -> range:

@@ -99,7 +99,7 @@ class Asynchronous:
         free_names = keras_names.mark()
         self._ordinary = builder.build()
         if keras3.is_model(self._ordinary):
-            keras3.build(self._ordinary, self._rows(self._ordinary))
+            keras3.build(self._ordinary, builder.sample(self._ordinary))
         free_names()
 
     def model(self, phase_starts: Sequence[int]) -> tf.keras.Model:
@@ -113,7 +113,7 @@ class Asynchronous:
         structure.check(ours, ordinary, "for the workers", "for the coordinator")
         _follow(model, self._ordinary)
         if keras3.is_model(model):  # its steps are locked in `keras3_loop`
-            keras3.build(model, self._rows(model))
+            keras3.build(model, self._builder.sample(model))
         elif self._workers > 1:
             update_lock.lock_updates(model)
         return model
@@ -166,11 +166,6 @@ class Asynchronous:
         """The ordinary model with the weights of the workers' model; no strategy."""
         self._ordinary.set_weights(model.get_weights())
         return self._ordinary, None
-
-    def _rows(self, model: tf.keras.Model) -> Any:
-        """Features and label of a few rows."""
-        features, label = self._builder.evaluated.sample(2)
-        return keras3.taken(model, features), label
 
 
 def _follow(model: tf.keras.Model, ordinary: tf.keras.Model) -> None:

@@ -49,8 +49,6 @@ def fit(
       evaluation_steps: Number of batches of `evaluation`.
       hooks: The callbacks.
     """
-    if evaluation is not None:
-        keras3.build(model, _first_rows(evaluation))
     keras3_replicas.share_variables(model)
     loop = _Loop(model, context, position, hooks, scheduled=evaluation is None)
     batches = iter(feed(position.step))
@@ -77,16 +75,6 @@ def evaluate(model: Any, hooks: Hooks, batches: Any, steps: int) -> Logs:
       The metrics.
     """
     return _evaluate(model, hooks, _Steps(model, _test_step(model)), batches, steps)
-
-
-def _first_rows(batches: Any) -> Any:
-    """The rows of a first batch that this process's first replica gets."""
-    here = tf.distribute.get_strategy()
-    return tf.nest.map_structure(
-        lambda part: here.experimental_local_results(part)[0],
-        next(iter(batches)),
-        expand_composites=False,
-    )
 
 
 class _Loop:

@@ -149,6 +149,15 @@ class ModelBuilder:
             self._warm_start(model, f"{self._spec.warm_start}/weights")
         return model
 
+    def sample(self, model: tf.keras.Model) -> tuple[Any, Any]:
+        """Features and label of a few rows.
+
+        Args:
+          model: The model that they are for.
+        """
+        features, label = self.evaluated.sample(2)
+        return keras3.taken(model, features), label
+
     def _warm_start(self, model: tf.keras.Model, path: str) -> None:
         """Reads the weights of an earlier model, the same values in each task."""
         features, _ = self.evaluated.sample(relations.ROWS)

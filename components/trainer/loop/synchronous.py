@@ -67,10 +67,12 @@ class Synchronous:
     def evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
         """The batches that `fit` evaluates on after each epoch, and their number."""
         split = self._builder.evaluated
+        if keras3.is_model(model):
+            keras3.build(model, self._builder.sample(model))
         size = uneven_batches.evaluation_batch(
             split.rows, self._batch_size, self._builder.context.replicas
         )
-        feed = functools.partial(split.ordered, size)
+        feed = functools.partial(split.ordered, size, epochs=None)
         return self._distributed(model, feed), split.steps(size)
 
     def _distributed(self, model: tf.keras.Model, feed: distributed.Feed) -> Any:

@@ -49,6 +49,17 @@ def steps(feed, count):
         found.append([x.numpy().tolist() for x, _, _ in parts])
     return found
 
+def again(feed, count):
+    # Each evaluation asks for an iterator.
+    batches = distributed.batches(strategy, feed)
+    found = []
+    for _ in range(2):
+        iterator = iter(batches)
+        for _ in range(count):
+            found.append([x.numpy().tolist() for x, _, _ in local_rows(iterator)])
+        assert (iter(batches) is iterator) == (kind != "one")
+    return found
+
 def answer(limit):
     split = dataset.read([path], spec, "y", limit)
     train = functools.partial(split.shuffled, {GLOBAL_BATCH}, seed=3)
@@ -58,6 +69,7 @@ def answer(limit):
         "endless": steps(functools.partial(train, epochs=None), 2 * count),
         "ended": steps(functools.partial(train, epochs=2), 2 * count),
         "ordered": steps(ordered, count),
+        "evaluated again": again(functools.partial(ordered, epochs=None), count),
     }}
 
 found = {{"in memory": answer(1 << 30), "streamed": answer(100)}}
@@ -111,6 +123,11 @@ def _cluster(workers):
 
 def _whole(steps):
     return [sum(parts, []) for parts in steps]
+
+
+def test_each_evaluation_gets_the_rows_of_one_pass(one_device):
+    for feeds in one_device.values():
+        assert feeds["evaluated again"] == 2 * feeds["ordered"]
 
 
 def test_mirrored_replicas_divide_the_batches_of_one_device(run, one_device):
