@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from trainings import Bench
 
@@ -51,6 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--optimizers", nargs="+", default=list(RATES), choices=RATES)
     parser.add_argument("--rate", type=float, help="learning rate of a batch of 64")
+    parser.add_argument("--warm-up", type=int, default=0, help="epochs of warm-up")
     parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rows", type=int, default=6_000)
@@ -63,15 +65,25 @@ def main() -> int:
             rate = given.rate or RATES[optimizer]
             print(f"{optimizer}, {rate:g} for a batch of {BASE}, {given.epochs} epochs")
             print(f"{'batch':>5}  {'seconds':>7}  ", *(f"{x:>22}" for x in SCALES))
+            values = {"optimizer": optimizer, "learning_rate": rate}
             for batch in given.batches:
-                print(_row(bench, batch, optimizer, rate, given.seeds), flush=True)
+                steps = given.warm_up * -(-given.rows // batch)
+                print(_row(bench, batch, values, steps, given.seeds), flush=True)
     return 0
 
 
 def _row(
-    bench: Bench, batch: int, optimizer: str, rate: float, seeds: list[int]
+    bench: Bench, batch: int, values: dict[str, Any], warm_up: int, seeds: list[int]
 ) -> str:
-    """Time and accuracy of a batch size, as a line."""
+    """Time and accuracy of a batch size, as a line.
+
+    Args:
+      bench: The data.
+      batch: Rows of a batch.
+      values: Hyperparameters: optimizer and learning rate.
+      warm_up: Steps in which the learning rate rises.
+      seeds: A training for each.
+    """
     seconds, accuracies = [], defaultdict(list)
     for seed, scale in itertools.product(seeds, SCALES[: 1 if batch == BASE else None]):
         run = bench.train(
@@ -79,8 +91,10 @@ def _row(
             distribution={"strategy": "one_device"},
             batch_size=batch,
             seed=seed,
-            settings=Settings(scale_learning_rate=scale, base_batch_size=BASE),
-            hyperparameters={"optimizer": optimizer, "learning_rate": rate},
+            settings=Settings(
+                scale_learning_rate=scale, base_batch_size=BASE, warm_up_steps=warm_up
+            ),
+            hyperparameters=values,
         )
         seconds.append(bench.rows * bench.epochs / run.speed)
         accuracies[scale].append(run.facts["history"]["val_accuracy"][-1])
