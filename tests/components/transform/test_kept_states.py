@@ -338,7 +338,8 @@ def test_what_reads_outside_of_the_graph_is_analyzed_again(
         made, read = analyze(function, spans)
         assert read == 2
         found.append(made)
-    assert found[0] != found[1]
+    # Random numbers follow the seed of the process, which other tests may set.
+    assert kind == "random" or found[0] != found[1]
     assert not kept.exists()
 
 

@@ -104,6 +104,8 @@ def curve(strategy, *how, batch=32, every=None):
     kept = Kept()
     with strategy.scope():
         model = built(*how)
+        rows = tf.nest.map_structure(lambda x: tf.constant(x[:2]), train)
+        keras3.build(model, rows)
         model.optimizer.build(model.trainable_variables)
         context = Context(strategy.num_replicas_in_sync, batch)
         steps = context.steps_per_epoch
@@ -111,13 +113,13 @@ def curve(strategy, *how, batch=32, every=None):
         position = Position(steps, total=total, evaluate_every=every)
         hooks = Hooks([join(kept)], model, position, context.epochs)
         divided = functools.partial(distributed.batches, strategy)
-        of = functools.partial
         hooks.begin()
         keras3_loop.fit(
             context, model, position, end_epoch=context.epochs, hooks=hooks,
             feed=lambda _: divided(
                 lambda **share: feed(train, batch, **share).repeat()),
-            evaluation=divided(of(feed, evaluation, 128)), evaluation_steps=1)
+            evaluation=divided(lambda **share: feed(evaluation, 128, **share).repeat()),
+            evaluation_steps=1)
         hooks.end()
     assert position.step == total and len(kept.weights) == 3
     return model.history.history, kept.weights, model.get_weights()

@@ -98,7 +98,7 @@ def trained(strategy, rows, batch, **parts):
             distributed.batches(strategy, feed), epochs=2, verbose=0,
             steps_per_epoch=context.steps_per_epoch,
             validation_data=distributed.batches(
-                strategy, functools.partial(evaluated.ordered, batch)),
+                strategy, functools.partial(evaluated.ordered, batch, epochs=None)),
             validation_steps=evaluated.steps(batch))
     return found.history, [w.tolist() for w in model.get_weights()]
 

@@ -84,7 +84,7 @@ def history(strategy, rows, batch, drop=False, **parts):
             distributed.batches(strategy, feed), epochs=2, verbose=0,
             steps_per_epoch=context.steps_per_epoch,
             validation_data=distributed.batches(
-                strategy, functools.partial(evaluated.ordered, size)),
+                strategy, functools.partial(evaluated.ordered, size, epochs=None)),
             validation_steps=evaluated.steps(size))
     return found.history
 
