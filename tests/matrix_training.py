@@ -220,7 +220,8 @@ class Trained:
             size = uneven_batches.evaluation_batch(
                 evaluated.rows, spec.batch_size, self._replicas()
             )
-            ordered = functools.partial(evaluated.ordered, size)
+            epochs = 1 if keras3.is_model(model) else None
+            ordered = functools.partial(evaluated.ordered, size, epochs=epochs)
             batches, ordered = (keras3.batches(model, x) for x in (batches, ordered))
             if not keras3.is_model(model):
                 batches, ordered = (
