@@ -19,6 +19,7 @@ from strategos.pipeline.made_from.record import DataFile, Kept
 _NO_CAUSES: dict[str, tuple[Any, ...]] = dict.fromkeys(
     ("settings", "code", "data", "stack"), ()
 )
+_Part = Mapping[str, Any] | None  # a summary, or one of its slices
 _FEWEST = 30  # rows of a slice: chance decides in smaller ones
 
 
@@ -164,7 +165,7 @@ def compare(
         unknown,
         **causes,
         metrics=tuple(_metrics(before, after)),
-        slices=tuple(_slices(before.summary, after.summary)),
+        slices=tuple(_slices(before, after)),
         nodes=tuple(_nodes(before.nodes, after.nodes)),
     )
 
@@ -341,7 +342,7 @@ def _state(is_in_first: bool, is_in_second: bool) -> str:
 
 def _metrics(before: Run, after: Run) -> Iterator[MetricChange]:
     old, new = (margins.of(run.summary, "metrics") for run in (before, after))
-    of_changes = _change_margins(before, after)
+    of_changes = _margins(before, after)(before.summary, after.summary)
     for name in dict.fromkeys([*before.metrics, *after.metrics]):
         yield MetricChange(
             name,
@@ -353,8 +354,8 @@ def _metrics(before: Run, after: Run) -> Iterator[MetricChange]:
         )
 
 
-def _change_margins(before: Run, after: Run) -> dict[str, float]:
-    """The margin of the change of each metric with an interval in both runs.
+def _margins(before: Run, after: Run) -> Callable[[_Part, _Part], dict[str, float]]:
+    """Gives the margin of each metric's change, of two summaries or of their slices.
 
     If the second run was compared with the model of the first one on its own rows, the
     Evaluator's interval of that paired change. Else that of two independent values.
@@ -362,24 +363,21 @@ def _change_margins(before: Run, after: Run) -> dict[str, float]:
     production = (after.summary or {}).get("baseline") or {}
     paired = {name: production.get(name) for name in before.metrics}
     if paired and paired == before.metrics:
-        return margins.of(after.summary, "changes")
-    one, other = before.summary, after.summary
-    is_same = margins.heading(one) == margins.heading(other)
-    return margins.of_difference(one, other) if is_same else {}
+        return lambda _, own: margins.of(own, "changes")
+    one, other = map(margins.heading, (before.summary, after.summary))
+    return margins.of_difference if one == other else lambda *_: {}
 
 
-def _slices(
-    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> list[MetricChange]:
-    known = {_place(each): each for each in (before or {}).get("slices", ())}
-    is_one_level = margins.heading(before) == margins.heading(after)
+def _slices(before: Run, after: Run) -> list[MetricChange]:
+    of_changes = _margins(before, after)
+    known = {_place(each): each for each in (before.summary or {}).get("slices", ())}
     changes = []
-    for each in (after or {}).get("slices", ()):
+    for each in (after.summary or {}).get("slices", ()):
         place, examples = _place(each), each["examples"]
         old = known.get(place)
         if not old or min(examples, old["examples"]) < _FEWEST:
             continue
-        of_change = margins.of_difference(old, each) if is_one_level else {}
+        of_change = of_changes(old, each)
         for name, value in each["metrics"].items():
             values = old["metrics"].get(name), value
             margin = of_change.get(name)

@@ -142,9 +142,16 @@ def test_tables_of_slices_have_the_margins_of_those_with_intervals():
     assert first == [0.6, pytest.approx(0.05)] and second == [0.9, None]
 
 
+def slices_of(before, after):
+    """The changes of slices between two runs, by their summaries."""
+    run = Run("r", "p", 0.0, 1.0, "blessed", metrics={"auc": 0.75, "recall@0.3": 0.5})
+    runs = (dataclasses.replace(run, summary=each) for each in (before, after))
+    return compared._slices(*runs)
+
+
 @pytest.mark.parametrize(("after", "word"), [(0.7, "beyond"), (0.65, "within")])
 def test_changes_of_slices_are_beyond_the_margin_or_not(after, word):
-    (change,) = compared._slices(sliced(0.6, 0.05), sliced(after, 0.06))
+    (change,) = slices_of(sliced(0.6, 0.05), sliced(after, 0.06))
     assert change.slice == "carrier=OO"
     assert change.margin == pytest.approx((0.05**2 + 0.06**2) ** 0.5)
     _, row = printed(view.metrics([change], "slices"))
@@ -152,5 +159,13 @@ def test_changes_of_slices_are_beyond_the_margin_or_not(after, word):
     table = comparison._slices([change])
     assert table.columns[-2].key == "chance"
     assert table.rows[0][-2].text.startswith(word)
-    other = compared._slices(sliced(0.6, 0.05), sliced(after, 0.06, level=0.9))
+    other = slices_of(sliced(0.6, 0.05), sliced(after, 0.06, level=0.9))
     assert [each.margin for each in other] == [None] * len(other)
+
+
+def test_slices_of_a_model_compared_on_the_same_rows_have_the_margin_of_the_pairs():
+    after = sliced(0.62, 0.06, baseline={"auc": 0.75, "recall@0.3": 0.5})
+    after["slices"][0]["intervals"]["changes"] = {"auc": [0.01, 0.03]}
+    (change,) = slices_of(sliced(0.6, 0.05), after)
+    assert change.margin == pytest.approx(0.01)
+    assert change.is_beyond is True
