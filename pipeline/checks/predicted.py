@@ -55,8 +55,17 @@ def _file_problems(config: Config, section: Predict) -> Iterator[UserError]:
                 remedy="Narrow the pattern, or convert the file.",
             )
             return
-    problems = storage.each(lambda path: _of_file(config, section, path), files)
-    yield from filter(None, problems)
+    each = storage.each(lambda path: _of_file(config, section, path), files)
+    problems = [problem for problem in each if problem]
+    yield from problems
+    reading = config.data.reading
+    if not problems and all(sources.open_source(x, reading).is_empty for x in files):
+        yield config.problem(
+            "predict.data",
+            "no file has a row",
+            received=choices(map(shown, files)),
+            remedy="Put the data there.",
+        )
 
 
 def _of_file(config: Config, section: Predict, path: str) -> UserError | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from strategos.pipeline.checks import cluster, files
@@ -59,6 +61,16 @@ def test_a_mistake_is_named_by_its_key(found, section, key, message):
     problems = found(**section)
     assert message in problems[key]
     assert "Traceback" not in problems[key]
+
+
+def test_files_without_rows_are_named_unless_another_has_some(found, workload):
+    table = pa.table({"tail": ["N1"], "carrier": ["UA"]})
+    (workload.parent / "tables").mkdir()
+    for name, part in (("1", table[:0]), ("2", table)):
+        pq.write_table(part, workload.parent / "tables" / f"{name}.parquet")
+    problems = found(data="tables/1.parquet")
+    assert "1.parquet; no file has a row" in problems["predict.data"]
+    assert found(data="tables/*.parquet") == {}
 
 
 def test_predictions_are_never_read_as_data(found):
