@@ -18,7 +18,7 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.shards import kept
 
-_VERSION = 7
+_VERSION = 8
 _MOST_BYTES = 64 << 20  # of a file
 
 _OURS = "strategos.components.evaluation."

@@ -110,6 +110,7 @@ class Sums:
             if times is not None and (feature is None or self._resampled == "slices"):
                 found = entries.resampled(found, times)
                 groups = Groups(labels.empty(), resampling.slices(member.values))
+                groups.rows = np.bincount(found.code, minlength=len(groups.codes))
                 groups.models = self._of_models(found, len(groups.codes), *rows)
                 self._resamples.add(feature, groups)
 
@@ -263,15 +264,16 @@ class Sums:
           model: Name of the model.
 
         Returns:
-          By feature and value, those of all rows by (None, None). Slices that are not
-          resampled are missing.
+          By feature and value, those of all rows by (None, None); NaN in a resample
+          without rows. Slices that are not resampled are missing.
         """
         found = {}
         for feature, groups in self._resamples.groups.items():
-            by_metric = {
-                name: values.reshape(-1, resampling.RESAMPLES)
-                for name, (values, _) in self._values(groups, model).items()
-            }
+            by_metric = {}
+            for name, (values, _) in self._values(groups, model).items():
+                if not METRICS[name].by_query:  # some of TFMA's are 0 without rows
+                    values = np.where(groups.rows > 0, values, np.nan)
+                by_metric[name] = values.reshape(-1, resampling.RESAMPLES)
             for value, resample in groups.codes:
                 if resample == 0:
                     i = groups.codes[value, 0] // resampling.RESAMPLES

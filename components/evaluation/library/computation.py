@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.utils import config_util
@@ -23,6 +24,8 @@ from strategos.components.errors import UserError, first_line
 
 _LABELS, _PREDICTIONS, _WEIGHTS = "labels", "predictions", "example_weights"
 _STANDARD = frozenset({_LABELS, _PREDICTIONS, _WEIGHTS})
+# Each call of a metric of Keras converts its code by AutoGraph, also outside of graphs.
+_no_autograph = tf.autograph.experimental.do_not_convert
 _EXPECTED = "a class that reads label, prediction and weight of each row"
 
 
@@ -55,6 +58,7 @@ class Computation:
         """Accumulators of no rows."""
         return [step.combiner.create_accumulator() for step in self._steps]
 
+    @_no_autograph
     def add(
         self,
         accumulators: list[Any],
@@ -85,6 +89,7 @@ class Computation:
                     accumulators[place], element
                 )
 
+    @_no_autograph
     def merge(self, parts: Sequence[list[Any]]) -> list[Any]:
         """Accumulators of the rows of all parts, which are not to be used again.
 
@@ -98,12 +103,14 @@ class Computation:
                 step.combiner.merge_accumulators(iter(each)) for step, each in columns
             ]
 
+    @_no_autograph
     def compact(self, accumulators: list[Any]) -> list[Any]:
         """The accumulators, without rows that wait to be added up."""
         pairs = zip(self._steps, accumulators, strict=True)
         with self._lock:
             return [step.combiner.compact(each) for step, each in pairs]
 
+    @_no_autograph
     def value(self, accumulators: list[Any]) -> float:
         """The metric; NaN if it is undefined.
 

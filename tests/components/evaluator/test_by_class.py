@@ -20,6 +20,7 @@ from sklearn import metrics as stock_metrics
 from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.evaluation.classes.entries import SliceMembership
+from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.library import by_class, classes, names, rehearsal
 from strategos.components.evaluation.metrics import (
     METRICS,
@@ -287,6 +288,37 @@ def test_rows_in_no_slice_and_batches_of_no_rows_add_nothing():
     (overall,) = sums.metrics("m")
     wanted = 100 * stock_metrics.mean_absolute_percentage_error(label, guess)
     assert overall.metrics[asked[0]] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_resample_without_rows_of_a_slice_has_no_value():
+    """TFMA's is 0, and would be the end of an interval."""
+    sums = Sums(["CosineSimilarity"], "regression", resampled="slices")
+    ones, code = np.ones(9), np.array([0, *[1] * 8])
+    member = SliceMembership(["rare", "usual"], np.arange(9), code)
+    times = np.ones((9, resampling.RESAMPLES), np.int64)
+    times[0, 3:] = 0
+    scores = {"m": {"prediction": ones}}
+    sums.add(ones, scores, {"s": member}, times=times)
+    found = sums.of_resamples("m")
+    values = {x: found["s", x]["CosineSimilarity"] for x in ("rare", "usual")}
+    np.testing.assert_array_equal(np.isnan(values["rare"]), times[0] == 0)
+    assert values["usual"] == pytest.approx(1.0)
+
+
+def test_metrics_of_keras_are_not_converted_for_graphs(monkeypatch):
+    """Which takes 9 ms for each slice and resample."""
+    from tensorflow.python.autograph.impl import api
+
+    converted: list[str] = []
+    actual = api._convert_actual
+    monkeypatch.setattr(
+        api, "_convert_actual", lambda x, *of: converted.append(x) or actual(x, *of)
+    )
+    sums = Sums(["CosineSimilarity"], "regression")
+    sums.add(np.ones(9), {"m": {"prediction": np.ones(9)}}, {})
+    sums.compact()
+    assert sums.metrics("m")[0].metrics == pytest.approx({"CosineSimilarity": 1.0})
+    assert converted == []
 
 
 def test_threads_compute_what_one_thread_computes():
