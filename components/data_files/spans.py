@@ -24,6 +24,7 @@ from strategos.components.files.filesystems import is_remote
 from strategos.components.wording import abridged, cut
 
 _EPOCH = datetime.date(1970, 1, 1)
+_DAY = ". {DATE} is a day as eight digits, and {YYYY}-{MM}-{DD} one with hyphens"
 _SHOWN = 8
 
 
@@ -342,10 +343,11 @@ def _nothing_found(pattern: str) -> str:
     entries = sorted(entry for entry in os.listdir(folder) if entry[0] != ".")
     names = [name + "/" * os.path.isdir(f"{folder}/{name}") for name in entries]
     shown = abridged(names, _SHOWN)
-    return (
+    message = (
         f"{pattern} matches no file. The deepest folder that exists is {folder}; in "
         f"it: {shown or 'nothing'}"
     )
+    return message + _DAY * ("{DATE}" in pattern)
 
 
 def _deepest_folder(pattern: str) -> str:

@@ -69,9 +69,10 @@ class Data(Section):
     examples: PathText = Field(
         examples=["data/span-{SPAN}/*.csv"],
         description="Glob of the data files, whose names end in their format, such as "
-        "`.csv` or `.parquet`; or a URL, `s3://…` or `gs://…`. `{SPAN}`, "
-        "`{DATE}` and `{VERSION}` in it mark the part of the path that numbers the "
-        "spans.",
+        "`.csv` or `.parquet`; or a URL, `s3://…` or `gs://…`. `{SPAN}`, a number, or "
+        "`{DATE}`, a day such as 20260131, in it marks the part of the path that "
+        "numbers the spans; `{YYYY}-{MM}-{DD}` is a day such as 2026-01-31, and "
+        "`{VERSION}` the version of a span.",
     )
     spans: Spans = Field("all", description="Spans to read.")
     split: Split = Field(

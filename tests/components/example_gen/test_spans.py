@@ -146,6 +146,13 @@ def test_no_match_tells_what_lies_in_the_deepest_folder(make):
     assert f"{root}/data/span-1; in it: a.parquet, sub/" in message
 
 
+def test_no_match_says_how_days_are_written(make):
+    root = make("day-2026-01-31.csv")
+    with pytest.raises(BadInputError, match="in it: day-2026-01-31.csv. {DATE} is a"):
+        spans.find_spans(root + "/day-{DATE}.csv")
+    assert _numbers(spans.find_spans(root + "/day-{YYYY}-{MM}-{DD}.csv"))
+
+
 def test_no_match_shows_few_of_many_entries(make):
     root = make(*(f"{i:02}.txt" for i in range(20)))
     with pytest.raises(BadInputError, match=r"07\.txt and 12 more"):
