@@ -36,13 +36,16 @@ class Location:
     optional: bool = False
     sent: str = ""
 
-    def error(self, text: str) -> UserError:
+    def error(self, text: str, key: str = "", remedy: str = "") -> UserError:
         """An error about this model.
 
         Args:
           text: The predicate of the message, such as "cannot be loaded".
+          key: The setting that is at fault.
+          remedy: What to do about it.
         """
-        return UserError(f"{self.path}: the {self.role} {text}")
+        message = f"{self.path}: the {self.role} {text}"
+        return UserError(message, key=key, remedy=remedy)
 
 
 class Model:
@@ -213,6 +216,13 @@ class Model:
         return np.concatenate([each.reshape(rows, -1) for each in parts], axis=1)
 
     def _made(self, examples: tf.Tensor, feature: str, key: str) -> Any:
+        if TRANSFORM not in self._loaded.signatures:
+            raise self.error(
+                f"has no signature `{TRANSFORM}`, which makes `{feature}`",
+                key,
+                "Name the raw column if `preprocessing_fn` passes it through as it is, "
+                "or let `run_fn` export this signature.",
+            )
         outputs = self._call(TRANSFORM, examples)
         if feature not in outputs:
             raise UserError(

@@ -67,6 +67,18 @@ def test_model_without_a_sigmoid_is_refused(workload, tmp_path, linear, evaluate
         evaluate(workload, tmp_path, model=model)
 
 
+def test_model_without_the_signature_that_makes_its_label_is_refused(
+    workload, tmp_path, linear, evaluate
+):
+    """As TFX's module for IMDB exports it."""
+    model = linear([[9.0], [9.0]], tf.sigmoid)
+    serving = {"serving_default": model.serve}
+    tf.saved_model.save(model, f"{tmp_path}/model/Format-Serving", signatures=serving)
+    expected = "no signature `transform_features`, which makes `late_xf`.*Name the raw"
+    with pytest.raises(UserError, match=f"(?s)label: .*{expected}"):
+        evaluate(workload, tmp_path, model=f"{tmp_path}/model", label="late_xf")
+
+
 def test_class_that_preprocessing_changes_is_refused(
     workload, tmp_path, linear, evaluate
 ):
