@@ -18,7 +18,7 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.slices.slicing import slicings
 from strategos.components.shards import kept
 
-_VERSION = 8
+_VERSION = 9
 _MOST_BYTES = 64 << 20  # of a file
 
 _OURS = "strategos.components.evaluation."
@@ -28,6 +28,7 @@ _CLASSES = kept.ARRAYS | frozenset(
             (f"{_OURS}scored", name)
             for name in ("Scored", "Learned", "Range", "Queries")
         ),
+        (f"{_OURS}inputs.numbering", "Numbering"),
         *((f"{_OURS}sums", "Sums"), (f"{_OURS}curves", "Curves")),
         *(
             (f"{_OURS}slices.groups", name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from strategos.components.errors import UserError
+from strategos.components.evaluation.inputs.numbering import Numbering
 from strategos.components.evaluation.plots.counts import Counts
 from strategos.components.evaluation.plots.errors import Errors
 from strategos.components.evaluation.sums import Sums
@@ -148,6 +149,8 @@ class Scored:
       queries: The queries, if there are metrics by query.
       positive: The names of class 1 of the candidate and of the model in production, if
         the two classes have changed places.
+      numbering: The numbers of classes without known names, by the model in production
+        and by the candidate; empty once all rows are merged.
     """
 
     sums: Sums
@@ -158,6 +161,7 @@ class Scored:
     heads: dict[str, Scored] = field(default_factory=dict)
     queries: Queries = Queries()
     positive: tuple[str, ...] = ()
+    numbering: Numbering = field(default_factory=Numbering)
 
     @property
     def by_head(self) -> dict[str, Scored]:
@@ -205,4 +209,5 @@ class Scored:
         sums = self.sums.merge(later.sums)
         queries = self.queries.merge(later.queries)
         parts = self.plots, heads, queries, self.positive or later.positive
-        return Scored(sums, learned, ranges, unusable, *parts)
+        numbering = self.numbering.merge(later.numbering)
+        return Scored(sums, learned, ranges, unusable, *parts, numbering)

@@ -146,7 +146,8 @@ class Scorer:
                 outputs = answers.of(place)
                 _check_features(model, candidate, question)
                 if place and not scored.sums.examples:
-                    same_classes.check_numbers(model, candidate, rows, label, question)
+                    compared = model, candidate, rows, label, question
+                    scored.numbering = same_classes.numbering(*compared)
                 answer = model.answer(outputs, question.head)
                 answer = _checked(model, answer, label, question)
                 width = width or answer.shape[1]
@@ -274,6 +275,7 @@ def scored(engine: Engine, files: Sequence[str], scorer: Scorer, folder: str) ->
         url, here = None if is_direct else folder, tempfile.gettempdir()
     with scorer.sent(url, here) as work:
         found = fold(engine, shards(files), work, Scored.merge, folder)
+        same_classes.reject_moved(found, scorer.question, scorer.models[1:])
         names = [model.name for model in scorer.models]
         for head, own in scorer.question.by_head.items():
             if own.query:

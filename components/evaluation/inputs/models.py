@@ -252,6 +252,33 @@ class Model:
         flat = np.asarray(value, np.float64).reshape(-1)
         return flat if len(flat) == len(examples) else None
 
+    def numbers(
+        self, examples: tf.Tensor, feature: str, several: bool
+    ) -> np.ndarray | None:
+        """The classes of rows by the model's own preprocessing, if it returns them.
+
+        Args:
+          examples: string [batch], serialized.
+          feature: Name of the label.
+          several: Whether a row may have several classes.
+
+        Returns:
+          float64 [batch], of a one-hot feature the number of its class; with `several`
+          [batch, classes]; or None.
+        """
+        if TRANSFORM not in self._loaded.signatures:
+            return None
+        value: Any = self._call(TRANSFORM, examples).get(feature)
+        is_plain = isinstance(value, tf.Tensor | tf.SparseTensor)
+        if not is_plain or value.dtype == tf.string:
+            return None
+        make = self.vectors if several else self.transformed
+        try:
+            made = make(examples, feature)
+        except UserError:  # of rows that have no class, or several
+            return None
+        return made if len(made) == len(examples) else None
+
     def _call(self, name: str, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         signature = self._loaded.signatures.get(name)
         if signature is None:

@@ -20,6 +20,7 @@ from strategos.components.evaluation.by_query import checks as query_checks
 from strategos.components.evaluation.classes.entries import SliceMembership, all_names
 from strategos.components.evaluation.heads import naming
 from strategos.components.evaluation.inputs.models import Model
+from strategos.components.evaluation.inputs.numbering import Numbering
 from strategos.components.evaluation.intervals import resampling
 from strategos.components.evaluation.intervals.resampling import Resampled
 from strategos.components.evaluation.metrics import METRICS, metric_names
@@ -260,16 +261,21 @@ class Rows:
             raise facts.error(name)
         return facts  # perhaps clipped for training: still comparable
 
-    def numbered_by(self, model: Model) -> np.ndarray | None:
-        """The first labels as another model's preprocessing numbers their classes.
+    def numbering(self, model: Model, label: np.ndarray) -> Numbering:
+        """The classes of the first rows by another model and by the candidate.
 
-        Returns:
-          float64 [n]; None if the label is a number of the data, or the model's
-          preprocessing does not return it.
+        Empty if the label is a number of the data, or the model's preprocessing does
+        not return it.
+
+        Args:
+          model: The other model.
+          label: float64 [rows, …], the label of the candidate.
         """
-        if self._raw_label:
-            return None
-        return model.learned(self._batch[:_COMPARED], self._question.label)
+        some, name = self._batch[:_COMPARED], self._question.label
+        made = None if self._raw_label else model.numbers(some, name, self._vector)
+        if made is None:
+            return Numbering()
+        return Numbering.of(_bits(some), made, label[: len(made)])
 
     def check_learned_weight(self, weight: np.ndarray | None) -> None:
         """Rejects a raw weight that preprocessing changes under the same name."""
@@ -301,12 +307,9 @@ class Rows:
         name = self._question.query
         values = self._parsed[name]
         self._check_one_value("evaluator.query", name, values, least=0)
-        bits = values.values
-        if bits.dtype == tf.string:
-            bits = tf.strings.to_hash_bucket_strong(bits, tf.int64.max, _KEY)
         rows = values.indices[:, 0].numpy()
         query = np.zeros(len(self._batch), np.uint64)
-        query[rows] = resampling.mixed(bits.numpy().astype(np.uint64))
+        query[rows] = _bits(values.values)
         return query, np.isin(np.arange(len(query)), rows)
 
     def slices(self) -> dict[str, SliceMembership]:
@@ -345,6 +348,13 @@ class Rows:
                 expected=f"{'exactly' if least else 'at most'} one in each example",
                 remedy=_ONE_VALUE[key],
             )
+
+
+def _bits(values: tf.Tensor) -> np.ndarray:
+    """Random bits for each value, uint64 [n]; equal for equal values."""
+    if values.dtype == tf.string:
+        values = tf.strings.to_hash_bucket_strong(values, tf.int64.max, _KEY)
+    return resampling.mixed(values.numpy().astype(np.uint64))
 
 
 def _place(files: Sequence[str], row: int) -> tuple[str, int]:

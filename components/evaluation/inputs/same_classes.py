@@ -10,16 +10,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from strategos.components.errors import required
 from strategos.components.evaluation.classes.entries import all_names
-from strategos.components.evaluation.inputs.models import Model
+from strategos.components.evaluation.inputs.models import Location, Model
+from strategos.components.evaluation.inputs.numbering import Numbering
 from strategos.components.evaluation.inputs.rows import Question, Rows
+from strategos.components.evaluation.scored import Scored
 from strategos.components.wording import choices
 
+_OF_CLASSES = ("binary", "multi_class", "multi_label")
 
-def check_numbers(
+
+def numbering(
     model: Model, candidate: Model, rows: Rows, label: np.ndarray, question: Question
-) -> None:
-    """Rejects a model of classes without known names that numbers them otherwise.
+) -> Numbering:
+    """The numbers that both models give to classes without known names.
 
     A label whose definition depends on the data, such as "above the median", may give
     some rows another class: then both models are judged by the candidate's.
@@ -30,27 +35,38 @@ def check_numbers(
       rows: The batch.
       label: float64 [rows, …], the label of the candidate.
       question: The label and the task.
-
-    Raises:
-      UserError: The model's own preprocessing exchanges numbers of classes.
     """
     named = [x.class_names(question.head) for x in (model, candidate)]
-    if question.task not in ("binary", "multi_class") or all(named):
-        return
-    if (own := rows.numbered_by(model)) is None:
-        return
-    pairs = np.unique([own, label[: len(own)]], axis=1)
-    exchanged = pairs[:, pairs[0] != pairs[1]]
-    # Of bins that have moved, rows go one way: 1 becomes 2, and no 2 becomes 1.
-    is_whole = all(np.unique(each).size == each.size for each in pairs)
-    if exchanged.size and is_whole and {*exchanged[0]} == {*exchanged[1]}:
-        was, now = exchanged[:, 0]
-        raise model.error(
-            f"numbers the classes of `{question.label}` otherwise than the candidate, "
-            f"such as {was:g} for {now:g}, so their answers cannot be compared. Such "
-            "classes are matched by name if the label is a text, and a vocabulary or "
-            "the schema has its values."
-        )
+    if question.task not in _OF_CLASSES or all(named) or question.target.is_several:
+        return Numbering()
+    return rows.numbering(model, label)
+
+
+def reject_moved(found: Scored, question: Question, others: Sequence[Location]) -> None:
+    """Makes a model of classes without known names unusable if it numbers them apart.
+
+    Decided by the rows of all shards: the few rows of one may all have gone from one
+    bin to the next.
+
+    Args:
+      found: Results of all rows, changed in place.
+      question: The question that was answered.
+      others: The models besides the candidate.
+    """
+    for head, own in question.by_head.items():
+        part = found.by_head[head]
+        moved, part.numbering = part.numbering.moved, Numbering()
+        for model in others if moved else ():
+            was, now = required(moved)
+            why = model.error(
+                f"numbers the classes of `{own.label}` otherwise than the candidate, "
+                f"such as {was:g} for {now:g}, so their answers cannot be compared. "
+                "Such classes are matched by name if the label is a text, and a "
+                "vocabulary or the schema has its values."
+            ).message
+            part.unusable.setdefault(model.name, why)
+            if head:
+                found.unusable.setdefault(model.name, f"{head}: {why}")
 
 
 def in_order(

@@ -21,6 +21,7 @@ from strategos.components.errors import UserError
 from strategos.components.evaluation import metrics
 from strategos.components.evaluation.inputs import same_classes
 from strategos.components.evaluation.inputs.models import Model
+from strategos.components.evaluation.inputs.numbering import Numbering
 from strategos.components.evaluation.inputs.rows import Question
 from strategos.components.exported import DESCRIPTION
 
@@ -91,6 +92,68 @@ def test_numbers_of_unnamed_classes_that_differ_are_not_compared(production, com
     verdict, _ = compare(*models, bounds={"accuracy": {"may_drop": 0.5}})
     assert not verdict["blessed"] and not verdict["baseline"]
     assert "numbers the classes of `grade_name` otherwise" in verdict["warnings"][0]
+
+
+def one_hot(numbers):
+    return tf.one_hot(numbers, 4)
+
+
+@pytest.mark.parametrize(
+    ("task", "grade"),
+    [("multi_class", tf.identity), ("multi_class", one_hot), ("multi_label", one_hot)],
+)
+def test_a_class_that_is_gone_moves_the_numbers_of_unnamed_classes(
+    linear, tmp_path, compare, task, grade
+):
+    """The first class of the model in production has no row any more."""
+    wide, folders = np.hstack([np.zeros((2, 1)), MATRIX]), []
+    activation = tf.nn.softmax if task == "multi_class" else tf.sigmoid
+    for grades in (GRADES, ["gone", *GRADES]):
+        model = linear(wide, activation, grade=grade, grades=grades)
+        folders.append(model.save(tmp_path / grades[0]))
+    verdict, _ = compare(*folders, task, bounds={"log_loss": {"may_rise": 9.0}})
+    assert not verdict["blessed"] and not verdict["baseline"]
+    (warning,) = [x for x in verdict["warnings"] if "no comparison" in x]
+    assert "such as 1 for 0, so their answers cannot be compared" in warning
+    same, _ = compare(folders[0], folders[0], task)
+    assert same["baseline"] == pytest.approx(same["overall"])
+
+
+BITS = np.random.default_rng(3).integers(1, 1 << 63, 60, np.uint64)
+CLASSES = st.lists(st.integers(0, 4), min_size=60, max_size=60).map(np.array)
+
+
+@given(CLASSES, st.permutations(range(6)), st.integers(1, 59), st.booleans())
+def test_shards_together_tell_which_classes_have_other_numbers(
+    classes, numbers, cut, one_hot
+):
+    other = np.array(numbers)[classes]
+    found = [own.astype(np.float64) for own in (other, classes)]
+    if one_hot:
+        found = [np.eye(6)[own.astype(int)] for own in found]
+    parts = [
+        Numbering.of(BITS[part], *(own[part] for own in found))
+        for part in (slice(cut), slice(cut, None))
+    ]
+    present = np.unique(classes)
+    moved = [(numbers[x], x) for x in present if numbers[x] != x]
+    whole = parts[0].merge(parts[1])
+    assert whole == Numbering.of(BITS, *found)
+    if len(present) < 2 or not moved:
+        assert whole.moved is None
+    else:
+        assert whole.moved in moved
+
+
+@pytest.mark.parametrize("edges", [[10.5, 20.5], [30.5, 40.5], [0.5, 1.5]])
+def test_bins_with_other_edges_are_no_other_numbers(edges):
+    values = np.arange(60.0) % 45
+    other, own = (np.searchsorted(x, values) for x in ([15.5, 25.5], edges))
+    assert Numbering.of(BITS, 1.0 * other, 1.0 * own).moved is None
+    # The rows of a shard alone might all have moved.
+    some = values > 25.5
+    part = Numbering.of(BITS[some], 1.0 * other[some], 1.0 * own[some])
+    assert part.moved is None
 
 
 def test_a_label_that_some_rows_have_otherwise_is_judged_by_the_candidates(
