@@ -19,6 +19,7 @@ def found(workload, write):
     write("new/1.csv", "tail,carrier\nN1,UA\n")
     write("new/2.csv", "tail,carrier\nN1,UA\n")
     write("header.csv", "tail,carrier\n")
+    write("blank.csv", "tail,carrier\r\n\r\n\n")
 
     def check(*sets, **section):
         settings = {"data": "new/{SPAN}.csv", "to": "scored", **section}
@@ -45,6 +46,7 @@ def test_a_section_without_mistakes_has_no_problem(found):
         ({"data": "none/{SPAN}.csv"}, "predict.data", "matches no file"),
         ({"data": "ftp://x/{SPAN}.csv"}, "predict.data", "ftp"),
         ({"data": "header.csv"}, "predict.data", "has a header but no row"),
+        ({"data": "blank.csv"}, "predict.data", "has a header but no row"),
         ({"data": "*.py"}, "predict.data", "none of the supported formats"),
         ({"spans": "7"}, "predict.spans", "no span is in '7'; there are: 1, 2"),
         ({"spans": "latest 3"}, "predict.spans", "there are 2 spans"),

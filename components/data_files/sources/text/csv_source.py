@@ -37,6 +37,7 @@ from strategos.components.slow_imports import pa
 
 _BLOCK_BYTES, _MOST_BYTES = 8 << 20, 32 << 20
 _ZERO = re.compile(b"\\0")
+_BLANK = b"\r\n\0"  # of a line without a row, in UTF-16 and UTF-32, too
 _UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
@@ -153,7 +154,8 @@ class CsvSource(TextSource):
         """See `Source`: counts lines; a row with a quoted line break counts twice."""
         try:
             with formats.unpacked_file(self.path) as file:
-                return max(0, sum(1 for _ in islice(file, enough + 1)) - 1)
+                lines = (line for line in file if line.strip(_BLANK))
+                return max(0, sum(1 for _ in islice(lines, enough + 1)) - 1)
         except _UNREADABLE as error:
             raise UserError(self._explain(WHOLE, error)) from error
 
