@@ -20,6 +20,7 @@ from strategos.components.errors import (
     first_line,
 )
 from strategos.components.files import full_disk
+from strategos.components.wording import listed
 from strategos.pipeline.root import identity
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _T = TypeVar("_T")
 
 _DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
 _NEWER = re.compile(r"database version (\d+) is greater than library version (\d+)")
+_COPY = re.compile(r"metadata-before-clean(?:-(\d+))?\.sqlite")
 _CONNECT_SECONDS = 5.0
 _LONGEST_PAUSE = 8.0
 
@@ -41,9 +43,29 @@ def sqlite_file(root: str | Path) -> Path:
     return Path(root) / "metadata.sqlite"
 
 
-def before_clean(root: str | Path) -> Path:
-    """The copy that `strategos clean --records` makes of the database of a root."""
-    return sqlite_file(root).with_name("metadata-before-clean.sqlite")
+def before_clean(root: str | Path) -> list[Path]:
+    """The copies that `strategos clean --records` made of the database of a root.
+
+    Args:
+      root: The pipeline root.
+
+    Returns:
+      The copies, the oldest first: each has the records that its cleaning removed.
+    """
+    return [path for _, path in _copies(root)]
+
+
+def next_before_clean(root: str | Path) -> Path:
+    """The path of the next copy beside those of `before_clean`."""
+    numbers = [number for number, _ in _copies(root)]
+    end = f"-{numbers[-1] + 1}" if numbers else ""
+    return sqlite_file(root).with_name(f"metadata-before-clean{end}.sqlite")
+
+
+def _copies(root: str | Path) -> list[tuple[int, Path]]:
+    paths = Path(root).glob("metadata-before-clean*.sqlite")
+    found = ((_COPY.fullmatch(path.name), path) for path in paths)
+    return sorted((int(name[1] or 1), path) for name, path in found if name)
 
 
 def removed_hint(root: str | Path | None) -> str:
@@ -52,10 +74,14 @@ def removed_hint(root: str | Path | None) -> str:
     Args:
       root: The pipeline root.
     """
-    copy = before_clean(root or "")
-    if root is None or not copy.is_file():
+    copies = [] if root is None else before_clean(root)
+    if not copies:
         return ""
-    return f" `strategos clean --records` removed those of older runs; {copy} has them."
+    verb = "has" if len(copies) == 1 else "have"
+    return (
+        " `strategos clean --records` removed those of older runs; "
+        f"{listed([str(each) for each in copies])} {verb} them."
+    )
 
 
 def connection(

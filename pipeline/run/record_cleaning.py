@@ -142,7 +142,7 @@ def remove(root: str, runs: Iterable[str]) -> Path:
       UserError: The copy cannot be written, or the database is damaged. Nothing is
         removed then.
     """
-    file, copy = metadata.sqlite_file(root), metadata.before_clean(root)
+    file, copy = metadata.sqlite_file(root), metadata.next_before_clean(root)
     try:
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as own:
             _copy(own, copy, file.stat().st_mode & 0o777)

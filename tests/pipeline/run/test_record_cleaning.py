@@ -198,6 +198,21 @@ def test_a_removed_run_is_said_to_be_removed(house):
     assert f"removed those of older runs; {copy} has them" in str(raised.value)
 
 
+def test_each_cleaning_keeps_a_copy_of_its_own(house):
+    first = record_cleaning.remove(str(house.root), ["run-0"])
+    records = _count(first, "Context")
+    second = record_cleaning.remove(str(house.root), ["run-1"])
+    assert (first != second, _count(first, "Context")) == (True, records)
+    with pytest.raises(UserError) as raised:
+        history.run(house.store, "run-0")
+    assert f"removed those of older runs; {first} and {second} have" in str(
+        raised.value
+    )
+    first.unlink()  # by the user, who does not need it any more
+    third = record_cleaning.remove(str(house.root), ["run-2"])
+    assert third not in (first, second) and second.is_file()
+
+
 KILLED = """
 import contextlib, os, sqlite3, sys
 from strategos.pipeline.run import record_cleaning
