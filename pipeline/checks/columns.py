@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from strategos.components.data_files import sources
+from strategos.components.data_files.sources.tfrecord_source import STEP_LENGTHS
 from strategos.components.errors import UserError, required
 from strategos.components.evaluation import trials
 from strategos.components.evaluation.heads import naming
@@ -77,12 +78,14 @@ def column_problems(
             source = _first_with_rows(files, config.data.reading)
             path, rows = source.path, source.count_rows(1)
             names = source.names
-            if not _all_known(named, names):
+            lengths = [("", f"{x}_lengths") for x in config.data.step_lengths]
+            if not _all_known([*named, *lengths], names):
                 names = source.fresh().every_name()
         except UserError as error:
             yield config.located(error, "data.examples")
             continue
         columns_of[path] = names
+        yield from _step_lengths(config, files, source, names)
         if config.evaluator and rows:
             yield from _several_labels(config, source)
             yield from _two_parts(config, source)
@@ -138,6 +141,41 @@ def _own_metrics(config: Config) -> Iterator[UserError]:
 
 def _all_known(named: Sequence[tuple[str, str]], columns: Sequence[str]) -> bool:
     return all(name in columns for _, name in named)
+
+
+def _step_lengths(
+    config: Config, files: Sequence[str], source: sources.Source, names: Sequence[str]
+) -> Iterator[UserError]:
+    """Yields a problem for each of `data.step_lengths` that is no list of the data.
+
+    Args:
+      config: The effective settings.
+      files: All data files; those of other formats than TFRecord have no such lists.
+      source: The file whose columns are known.
+      names: Its columns.
+    """
+    key, wanted = STEP_LENGTHS, config.data.step_lengths
+    records = [path for path in files if _is_tfrecord(path)]
+    if wanted and not records:
+        yield config.problem(
+            key,
+            f"names lists of SequenceExamples in TFRecord files, and {shown(files[0])} "
+            "is no such file",
+            remedy="Remove it: a list of another format is one feature.",
+        )
+    for name in wanted if source.path in records else ():
+        if f"{name}_lengths" not in names:
+            is_one = " besides the feature of this name" if name in names else ""
+            yield config.problem(
+                key,
+                f"{shown(source.path)} has no list `{name}`{is_one}",
+                expected="a list of the SequenceExamples",
+                remedy="" if name in names else did_you_mean(name, names),
+            )
+
+
+def _is_tfrecord(path: str) -> bool:
+    return (sources.name_of(path) or "").startswith("tfrecord")
 
 
 def _no_header(config: Config, path: str, columns: Sequence[str]) -> UserError:

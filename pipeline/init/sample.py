@@ -17,6 +17,7 @@ from strategos.components.data_files.listing import Listing
 from strategos.components.data_files.sources import Part, Source
 from strategos.components.data_files.sources.names import no_row
 from strategos.components.data_files.sources.reading import CsvFormat, Reading
+from strategos.components.data_files.sources.tfrecord_source import STEP_LENGTHS
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES, features
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.data_files.values.numerals import Nulls
@@ -28,6 +29,10 @@ from strategos.pipeline.init import csv_form
 MOST_ROWS = 200_000
 _MOST_CELLS = 20_000_000  # of a sample of a wide table
 _PART_BYTES = 4 << 20
+_BY_HAND = (
+    "This command cannot set it: write the workload by hand, with "
+    f"`{STEP_LENGTHS}: [LIST]` for each list with any number of values at a step."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +74,14 @@ def read(data: str, texts: Sequence[str] = (), nulls: Sequence[str] = ()) -> Sam
     try:
         return _read(data, texts, nulls)
     except UserError as error:
+        remedy = _BY_HAND if STEP_LENGTHS in error.message else error.remedy
         raise BadInputError(
             error.message,
             key="DATA" if error.key == "data.examples" else error.key,
             place=error.place,
             received=error.received,
             expected=error.expected,
-            remedy=error.remedy,
+            remedy=remedy,
         ) from error
 
 

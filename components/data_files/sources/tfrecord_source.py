@@ -14,8 +14,11 @@ from strategos.components.data_files.sources.undeclared import OpenSource, in_ru
 from strategos.components.errors import UserError
 from strategos.components.slow_imports import pa
 
+STEP_LENGTHS = "data.step_lengths"
+"""The setting that names lists with any number of values at a step."""
+
 _OF_EXAMPLE = (1,)  # the features
-_OF_SEQUENCE = (1, 2)  # the features of the context, and the lists
+_OF_SEQUENCE = {(1, 2), (2,)}  # the features of the context, if any, and the lists
 _LISTS = "##lists"
 _TEXT = 2  # the wire type of messages
 _REMEDY = "The file is cut off or damaged: write or copy it again."
@@ -107,10 +110,10 @@ def _parse(records: Sequence[bytes], lengths: Sequence[str]) -> pa.RecordBatch |
     from strategos.components.data_files.sources import structs
 
     fields = set(map(_fields, records))
-    if not fields <= {_OF_EXAMPLE, _OF_SEQUENCE}:
+    if not fields <= {_OF_EXAMPLE, *_OF_SEQUENCE}:
         return None
     try:
-        if _OF_SEQUENCE in fields:
+        if fields & _OF_SEQUENCE:
             batch = _sequences(list(records), lengths)
         else:
             batch = _examples(list(records))
@@ -198,9 +201,9 @@ def _fields(record: bytes) -> tuple[int, ...] | None:
 
 
 def _why(record: bytes) -> str:
-    if _fields(record) != _OF_SEQUENCE:
+    if _fields(record) not in _OF_SEQUENCE:
         return "is no tf.Example"
     return (
         "is a SequenceExample with a list that has not one value at each step, which "
-        "`data.step_lengths` does not name, or with a list and a feature of one name"
+        f"`{STEP_LENGTHS}` does not name, or with a list and a feature of one name"
     )

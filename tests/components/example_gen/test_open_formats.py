@@ -247,6 +247,11 @@ def test_lists_of_sequence_examples_are_those_of_parquet(tmp_path, run, expected
     records = [sequence_of(row, ("lists", "words")) for row in rows]
     write_examples(tmp_path / "a.tfrecord", records)
     assert rows_of(run(tmp_path / "a.tfrecord").features()) == expected
+    lists = ("l", "m")  # without any context
+    some = [sequence_of({"l": [1, 2], "m": [n]}, lists) for n in range(2)]
+    write_examples(tmp_path / "b.tfrecord", some)
+    (batch,) = sources.open_source(f"{tmp_path}/b.tfrecord").batches()
+    assert batch.to_pylist() == [{"l": [1, 2], "m": n} for n in range(2)]
 
 
 @pytest.mark.parametrize("steps", [([1, 2],), ([1], [])])

@@ -149,6 +149,28 @@ def test_columns_of_parquet_files_are_read(workload):
     assert "a.parquet has no column `late`" in str(problem)
 
 
+def test_lists_of_steps_that_the_data_do_not_have_are_rejected(workload):
+    problem = only(workload, "data.step_lengths=[clicks]")
+    assert problem.key == "data.step_lengths"
+    assert "a.csv is no such file" in str(problem)
+    import tensorflow as tf
+
+    record = tf.train.SequenceExample()
+    for name in ("late", "tail", "carrier"):
+        record.context.feature[name].int64_list.value.append(1)
+    for values in ([1, 2], []):
+        step = record.feature_lists.feature_list["clicks"].feature.add()
+        step.int64_list.value.extend(values)
+    with tf.io.TFRecordWriter(str(workload.parent / "a.tfrecord")) as file:
+        file.write(record.SerializeToString())
+    records = "data.examples=a*.tfrecord"
+    assert found(workload, records, "data.step_lengths=[clicks]") == []
+    wrong = found(workload, records, "data.step_lengths=[clicks, click, tail]")
+    assert [problem.key for problem in wrong] == ["data.step_lengths"] * 2
+    assert "has no list `click`\n    Did you mean `clicks`?" in str(wrong[0])
+    assert "has no list `tail` besides the feature of this name" in str(wrong[1])
+
+
 def test_crosses_and_bins_of_unfit_columns_are_rejected(workload):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet

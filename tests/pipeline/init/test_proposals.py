@@ -265,6 +265,24 @@ def test_a_file_that_is_no_table_is_named(tmp_path, capsys):
     assert "picture.csv" in error and "This is a bug" not in error
 
 
+@pytest.mark.parametrize("words", [["init", "--label", "y"], ["data"]])
+def test_lists_that_only_a_setting_reads_are_for_workloads_by_hand(
+    tmp_path, capsys, words
+):
+    import tensorflow as tf
+
+    record = tf.train.SequenceExample()
+    step = record.feature_lists.feature_list["clicks"].feature.add()
+    step.int64_list.value.extend([1, 2])
+    path = tmp_path / "a.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as file:
+        file.write(record.SerializeToString())
+    assert cli.main([words[0], str(path), *words[1:]]) == 2
+    error = capsys.readouterr().err
+    assert "record 1: is a SequenceExample with a list that has not one" in error
+    assert "write the workload by hand, with `data.step_lengths: [LIST]`" in error
+
+
 def test_a_label_spelled_as_missing_is_none(tmp_path, monkeypatch):
     columns_of(tmp_path, {"x": NUMBERS, "vote": repeated("yes", "no", "NA", "no")})
     monkeypatch.chdir(tmp_path)
