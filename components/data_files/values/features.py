@@ -185,9 +185,7 @@ def _from_lists(
     values = column.flatten()
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if values.null_count:
-        row = _row_of(lengths, _first(pc.is_null(values)))
-        raise BadValueError(name, row, column[row].as_py(), "a list with a gap")
+    _check_whole(name, column, lengths, values)
     nulls = numerals.ONLY_EMPTY
     try:
         numbers = _read(values, kind, nulls)
@@ -195,10 +193,27 @@ def _from_lists(
         index = first_false(values, lambda part: _is_read(part, kind, nulls))
         row = _row_of(lengths, index)
         raise BadValueError(name, row, values[index].as_py()) from error
+    _check_whole(name, column, lengths, numbers)  # "" among texts of numbers is none
     if watch and types.is_floating(numbers.type):
         watch.see(name, values, numbers, functools.partial(_row_of, lengths))
     missing = column.is_null().to_numpy(zero_copy_only=False)
     return _lists(lengths, missing, numbers.cast(ARROW[kind], safe=False))
+
+
+def _check_whole(
+    name: str, column: pa.Array, lengths: np.ndarray, values: pa.Array
+) -> None:
+    """Rejects a list that lacks one of its values.
+
+    Args:
+      name: Name of the column.
+      column: The lists.
+      lengths: Values of each row.
+      values: The values of all rows.
+    """
+    if values.null_count:
+        row = _row_of(lengths, _first(pc.is_null(values)))
+        raise BadValueError(name, row, column[row].as_py(), "a list with a gap")
 
 
 def _lists(lengths: np.ndarray, missing: np.ndarray, values: pa.Array) -> pa.ListArray:

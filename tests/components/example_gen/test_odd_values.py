@@ -175,3 +175,16 @@ def test_lists_of_dictionaries_in_several_row_groups_are_read(tmp_path, run):
     rows = {row["n"][0]: row["x"] for row in run(path).rows()}
     expected = [[x.encode() for x in each or []] for each in lists]
     assert [rows[n] for n in range(40)] == expected
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "INT"])
+def test_a_text_without_a_number_in_a_list_of_numbers_is_rejected(tmp_path, run, kind):
+    """The schema says that the texts are numbers."""
+    lines = ['{"x": ["1", "2"], "y": 1}', '{"x": ["1", "", "3"], "y": 0}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines * 9) + "\n")
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(
+        f'feature {{ name: "x" type: {kind} }} feature {{ name: "y" type: INT }}'
+    )
+    with pytest.raises(UserError, match=r"line 2: column `x`.*a list with a gap"):
+        run(tmp_path / "a.jsonl", schema_file=str(schema))
