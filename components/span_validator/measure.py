@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from strategos.components.data_files import columns, shards, spans, writing
+from strategos.components.data_files import columns, shards, sources, spans, writing
 from strategos.components.data_files.findings import rejected
 from strategos.components.data_files.pieces import Piece, Shard
-from strategos.components.data_files.sources import DEFAULT, Reading
+from strategos.components.data_files.sources import DEFAULT, SOURCES, Reading
 from strategos.components.data_files.spans import Span, fingerprint
 from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.kinds import Kind
-from strategos.components.files import commit, digests
+from strategos.components.files import commit, digests, storage
 from strategos.components.shards.engine import Engine
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.statistics import generators, samples
@@ -89,10 +89,12 @@ class Reader:
         folder = os.environ.get(FOLDER_VARIABLE)
         if not folder:
             return None
-        schema = Path(self.schema_file).read_text() if self.schema_file else ""
+        schema = storage.read(self.schema_file).hex() if self.schema_file else ""
         version = metadata.version("tensorflow-data-validation")
         parts = (fingerprint([span]), schema, version, _code(), *self.null_values)
-        parts = (*parts, self.reading.to_json())
+        readers = sorted({sources.name_of(file) or "" for file in span.files})
+        plug_ins = [SOURCES.version(name) for name in readers if name]
+        parts = (*parts, self.reading.to_json(), *plug_ins)
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
         return Path(folder) / f"{key}.pb"
 
@@ -119,16 +121,16 @@ class Reader:
           UserError: As for `of`.
         """
         files = shards.open_files([span], self.reading)
-        sources = [file for _, file in files]
+        opened = [file for _, file in files]
         nulls = numerals.Nulls(tuple(self.null_values), self.reading.csv.decimal)
         if self.schema_file:
-            kinds = columns.from_schema(sources, self.schema_file)
+            kinds = columns.from_schema(opened, self.schema_file)
         else:
-            columns.check_same(sources)
+            columns.check_same(opened)
         data = runner.cut(self.pattern, files)
         if not self.schema_file:
             data, profiles = runner.inspect(data, nulls)
-            kinds = columns.inferred(sources, profiles)
+            kinds = columns.inferred(opened, profiles)
         return kinds, nulls, data
 
 

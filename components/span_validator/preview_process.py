@@ -193,7 +193,7 @@ def _written(
         nulls=nulls,
         splitter=Splitter((), 1, 1, frozenset({span.number})),
         label=label,
-        lists=frozenset(),
+        lists=frozenset(kinds),
         drops_unlabelled=True,
     )
     runner.fold(data, work, writing.Outcome.merge).publish(reader.folder)

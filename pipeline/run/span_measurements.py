@@ -15,8 +15,9 @@ from strategos.components import worker_process
 from strategos.components.data_files import spans
 from strategos.components.data_files.spans import Span
 from strategos.components.errors import UserError, first_line
-from strategos.components.files import commit
+from strategos.components.files import commit, storage
 from strategos.components.span_validator import FOLDER_VARIABLE
+from strategos.pipeline.plan import caching, plugins
 from strategos.pipeline.plan.span_preview import Preview
 from strategos.pipeline.root.state import file_hashes, make_state, state_folder
 
@@ -74,8 +75,11 @@ def _preview(
     memo = file_hashes(config.run.root)
     files = [spans.fingerprint([each], memo) for each in (span, reference) if each]
     schema = config.schema_.file
-    content = Path(schema).read_text() if schema else ""
-    text = json.dumps([request, files, content], sort_keys=True)
+    content = storage.read(schema).hex() if schema else ""
+    # A version that was removed may have left its number to another model.
+    weights = caching.weights_by_content(model.path, memo)
+    parts = [request, files, content, weights, *_code(config)]
+    text = json.dumps(parts, sort_keys=True)
     folder = state_folder(config.run.root) / "span-statistics"
     kept = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     if kept.is_file():
@@ -92,6 +96,12 @@ def _preview(
     usual = dict(model.metrics)
     number = reference.number if reference else None
     return Preview(**answer, reference=number, usual=usual)
+
+
+def _code(config: Config) -> list[str]:
+    """The versions of what computes the measurements: the stack, and plug-ins."""
+    own = plugins.readers(config), plugins.metrics(config)
+    return [caching.stack_versions(), *map(plugins.versions, own)]
 
 
 def _request(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -139,6 +141,28 @@ def test_a_preview_has_the_metrics_of_the_live_model_and_the_distances(
     assert found["metrics"] == pytest.approx({"mrr": np.mean(1 / np.array(first))})
     alone = preview_process.preview({**request, "reference": None, "model": None})
     assert alone == {"distances": {}, "chance": {}, "metrics": {}}
+
+
+def test_a_span_with_several_values_in_a_row_is_scored(tmp_path):
+    """Of lists of any length, beside the columns that the model reads."""
+    from strategos.components.span_validator import preview_process
+
+    rows = [
+        {"delay": n - 2.0, "late": n % 2, "tags": ["a"] * (n % 4)} for n in range(6)
+    ]
+    file = tmp_path / "data" / "1.jsonl"
+    file.parent.mkdir()
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    request = {
+        "pattern": str(tmp_path / "data" / "{SPAN}.jsonl"),
+        **{"schema": "", "null_values": [], "folder": str(tmp_path / "work")},
+        **{"span": [1, None], "reference": None},
+        "model": _export(tmp_path / "model", 1.0),
+        **{"label": "late", "task": "binary", "metrics": ["accuracy"]},
+    }
+    right = np.mean([(row["delay"] > 0) == row["late"] for row in rows])
+    found = preview_process.preview(request)["metrics"]
+    assert found == pytest.approx({"accuracy": right})
 
 
 def test_a_span_is_scored_with_the_types_of_the_model_that_it_would_not_have(
