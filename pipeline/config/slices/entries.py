@@ -92,8 +92,16 @@ def conflicts(entries: Sequence[Any], task: Any) -> Iterator[InitErrorDetails]:
       task: `evaluator.task`; None if it is not valid.
     """
     known: dict[frozenset[str], Slicing] = {}
+    called: dict[str, Slicing] = {}
     for index, slicing in enumerate(map(Slicing.of, entries)):
         other = known.setdefault(frozenset(slicing.features), slicing)
+        namesake = called.setdefault(slicing.name, slicing)
+        if namesake.features != slicing.features:
+            yield reject_at(
+                (index,),
+                f"`{slicing.name}` is the name of another entry, too",
+                remedy="Rename a column, or remove one of the two.",
+            )
         if other != slicing:
             yield reject_at(
                 (index,),

@@ -65,6 +65,7 @@ def test_crosses_and_bins_are_read(reading):
         ("[3]", "evaluator.slices.0", "received 3 (a whole number)"),
         ("[[a, b, a]]", "evaluator.slices.0", "the cross names `a` twice"),
         ("[[a, b], [b, a]]", "evaluator.slices.1", "`b x a` is sliced by twice"),
+        ('["a x b", [a, b]]', "evaluator.slices.1", "`a x b` is the name of another"),
         (
             "[d, {feature: d, bins: [1]}]",
             "evaluator.slices.1",
