@@ -9,7 +9,7 @@ import contextlib
 import posixpath
 
 from strategos.components.files import storage
-from strategos.components.files.places import Place
+from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import CHECKPOINT_MARK
 
 
@@ -29,27 +29,33 @@ def newest(folder: Place) -> int:
 def newest_complete(folder: Place) -> int:
     """The step of the newest complete checkpoint; 0 if there is none.
 
-    Also if the store does not answer: for questions that are asked again and again.
+    Also if the store does not answer within two to five seconds: for a process that
+    asks again and again, and whose heartbeats must not pause for longer.
 
     Args:
       folder: The folder of a training's checkpoints.
     """
     with contextlib.suppress(OSError):
-        found = [x for x in folder.glob("step-*") if (x / CHECKPOINT_MARK).exists()]
-        return max((int(x.name.removeprefix("step-")) for x in found), default=0)
+        if isinstance(folder, RemotePath):
+            names = complete(str(folder), patient=False)
+        else:
+            marks = folder.glob(f"step-*/{CHECKPOINT_MARK}")
+            names = {mark.parent.name for mark in marks}
+        return max((int(name.removeprefix("step-")) for name in names), default=0)
     return 0
 
 
-def complete(url: str) -> set[str]:
+def complete(url: str, *, patient: bool = True) -> set[str]:
     """The names of the complete checkpoints in a folder of an object store.
 
     Args:
       url: The folder.
+      patient: As for `object_stores.connect`.
 
     Raises:
       OSError: The store does not answer, or rejects the request.
     """
-    objects = storage.objects(url, patient=True)
+    objects = storage.objects(url, patient=patient)
     places = [posixpath.split(each.path) for each in objects]
     return {
         posixpath.basename(place) for place, name in places if name == CHECKPOINT_MARK

@@ -26,6 +26,7 @@ class Members:
     Attributes:
       names: Names of all workers of the whole gang.
       least: Number of workers below which the gang does not go on.
+      needed: Numbers of the workers that are never lost.
       lost: Numbers of the lost workers, from 0.
       suspect: Number of the worker that failed last, without progress since.
       tried: Numbers of formerly lost workers that have made no progress since.
@@ -34,6 +35,7 @@ class Members:
 
     names: tuple[str, ...]
     least: int
+    needed: frozenset[int] = frozenset()
     lost: frozenset[int] = frozenset()
     suspect: int | None = None
     tried: frozenset[int] = frozenset()
@@ -67,8 +69,7 @@ class Members:
             gone = self.tried if culprit is None else frozenset({culprit})
         elif culprit is not None and culprit == self.suspect:
             gone = frozenset({culprit})
-        left = len(self.names) - len(self.lost | gone)
-        if not gone or left < self.least:
+        if not gone or not self._can_lose(gone):
             return dataclasses.replace(self, suspect=culprit)
         return dataclasses.replace(
             self,
@@ -78,11 +79,23 @@ class Members:
             patience=2 * self.patience if self.tried else self.patience,
         )
 
+    def can_lose(self, names: Collection[str]) -> bool:
+        """Whether the gang may go on without these workers, too."""
+        return self._can_lose(frozenset(map(self.names.index, names)))
+
+    def _can_lose(self, gone: frozenset[int]) -> bool:
+        left = len(self.names) - len(self.lost | gone)
+        return left >= self.least and not gone & self.needed
+
     def without(self, names: Collection[str]) -> Members:
         """The members of an attempt without workers that are away."""
         away = frozenset(map(self.names.index, names))
         return dataclasses.replace(
-            self, lost=self.lost | away, tried=self.tried - away, suspect=None
+            self,
+            lost=self.lost | away,
+            suspect=None,
+            tried=self.tried - away,
+            patience=2 * self.patience if self.tried & away else self.patience,
         )
 
     def with_back(self, names: Collection[str]) -> Members:
@@ -102,6 +115,7 @@ class CheckpointCount:
 
     Attributes:
       step: The step of the newest checkpoint that was seen.
+      fresh: Whether the last call of `new` has found another one.
     """
 
     def __init__(
@@ -109,16 +123,20 @@ class CheckpointCount:
     ):
         self._newest, self._clock = newest, clock
         self.step, self._new, self._looked = 0, 0, -math.inf
+        self.fresh = False
 
     def begin(self) -> None:
         """Counts from here on."""
         self.step, self._new, self._looked = self._newest(), 0, self._clock()
+        self.fresh = False
 
     def new(self) -> int:
         """Number of checkpoints since `begin`; looks once a second at most."""
+        self.fresh = False
         if self._clock() - self._looked >= _LOOK_SECONDS:
             self._looked, step = self._clock(), self._newest()
-            self._new += step > self.step
+            self.fresh = step > self.step
+            self._new += self.fresh
             self.step = max(self.step, step)
         return self._new
 

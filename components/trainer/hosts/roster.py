@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from strategos.components.trainer.distribution.environment import (
@@ -12,7 +13,9 @@ from strategos.components.trainer.distribution.environment import (
 )
 from strategos.components.trainer.gang.members import CheckpointCount, Members, recorded
 from strategos.components.trainer.gang.restarts import Restarts
+from strategos.components.trainer.gang.watchdog import log
 from strategos.components.trainer.operation import Operation
+from strategos.components.wording import listed
 
 _AWAY_SECONDS = 5.0  # for a lost host to come back, before others go on without it
 
@@ -21,13 +24,17 @@ class Roster:
     """The tasks of a run; with `min_workers`, some attempts go on without lost ones.
 
     A task is lost if its host is away, or if it fails twice in a row without progress,
-    see `Members`. It returns at a checkpoint, once its host is there.
+    see `Members`. It returns at a checkpoint, once its host has imported TensorFlow and
+    waits for an attempt.
 
     Args:
       operation: Time-outs and `min_workers`.
       restarts: The restarts of the run.
-      is_here: Returns whether the host of a task sends heartbeats, by the task's name.
+      state: Returns the state that the host of a task reports, by the task's name; ""
+        if it sends no heartbeat.
       newest: Returns the step of the newest complete checkpoint.
+      needed: Names of tasks without which no attempt is made.
+      clock: Monotonic time in seconds.
 
     Attributes:
       cluster: All tasks, with their addresses; empty before a host has named them.
@@ -37,12 +44,15 @@ class Roster:
         self,
         operation: Operation,
         restarts: Restarts,
-        is_here: Callable[[str], bool],
+        state: Callable[[str], str],
         newest: Callable[[], int],
+        needed: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ):
         self._operation, self._restarts = operation, restarts
-        self._is_here, self._checkpoints = is_here, CheckpointCount(newest)
-        self._sizes: list[int] = []
+        self._state, self._checkpoints = state, CheckpointCount(newest, clock)
+        self._needed, self._sizes = needed, list[int]()
+        self._waiting = False
         self.cluster = ClusterSpec()
 
     def settle(self, cluster: ClusterSpec) -> None:
@@ -50,7 +60,9 @@ class Roster:
         self.cluster = cluster
         if self._operation.min_workers and self._restarts.members is None:
             names = tuple(task.name for task in cluster.tasks)
-            self._restarts.members = Members(names, self._operation.min_workers)
+            needed = frozenset(i for i, x in enumerate(names) if x in self._needed)
+            least = self._operation.min_workers
+            self._restarts.members = Members(names, least, needed)
 
     @property
     def lost(self) -> list[int]:
@@ -78,9 +90,9 @@ class Roster:
           waited: Seconds since the others have waited for them.
         """
         members, limit = self._restarts.members, self._operation.start_timeout
-        if members is None or members.size - len(missing) < members.least:
+        if members is None or not members.can_lose(missing):
             return False
-        if self._sizes and not any(map(self._is_here, missing)):
+        if self._sizes and not any(map(self._state, missing)):
             limit = min(limit, _AWAY_SECONDS)  # unlike before the first attempt
         if waited > limit:
             self._restarts.leave_out(missing, f"away for {limit:g} s")
@@ -89,17 +101,26 @@ class Roster:
     def begin(self) -> None:
         """Begins an attempt."""
         self._sizes.append(len(self.tasks))
+        self._waiting = False
         if self.lost:
             self._checkpoints.begin()
 
     def takes_in(self) -> bool:
-        """Whether lost tasks return, for which another attempt starts; reports that."""
+        """Whether lost tasks return, for which another attempt starts; reports that.
+
+        It starts right after a checkpoint, so that the others lose no step.
+        """
         members = self._restarts.members
         if members is None or not members.lost:
             return False
-        back = [name for name in members.lost_names if self._is_here(name)]
+        back = [x for x in members.lost_names if self._state(x) == "arrived"]
+        waited, self._waiting = self._waiting, bool(back)
+        if back and not waited:
+            log(f"waiting for a checkpoint to take in {listed(back)}")
         if not back or self._checkpoints.new() < members.patience:
             return False
+        if not waited or not self._checkpoints.fresh:
+            return False  # the newest checkpoint may be an old one
         self._restarts.take_in(back, self._checkpoints.step)
         return True
 

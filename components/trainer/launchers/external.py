@@ -14,7 +14,7 @@ import functools
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +97,8 @@ class Run:
       spec: The training.
       operation: Launcher, time-outs, restarts and checkpoints.
       folder: The folder that all hosts share, see `rendezvous.py`.
-      rejoin: Whether another host may join in place of one that is lost. If not,
-        `facts` raises `LostHostError`.
+      needed: Names of the tasks in whose place no other host can join. If the host of
+        one is lost, `facts` raises `LostHostError`.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Run:
         operation: Operation,
         folder: Path,
         *,
-        rejoin: bool = True,
+        needed: Collection[str] = (),
     ):
         self._operation = operation
-        self._rejoin = rejoin
+        self._needed = needed
         self._checkpoints = places.at(spec.checkpoint_dir)
         self._shared = rendezvous.Rendezvous(folder)
         self._call = {
@@ -127,7 +127,7 @@ class Run:
         newest = functools.partial(
             remote_checkpoints.newest_complete, self._checkpoints
         )
-        self._roster = Roster(operation, self._restarts, self._is_here, newest)
+        self._roster = Roster(operation, self._restarts, self._state, newest, needed)
         self._events: dict[str, events.NewEvents] = {}
         self._broken = 0.0
 
@@ -178,8 +178,9 @@ class Run:
             if state:
                 self._workers[name] = state
 
-    def _is_here(self, name: str) -> bool:
-        return name in self._workers and self._is_alive(name)
+    def _state(self, name: str) -> str:
+        alive = name in self._workers and self._is_alive(name)
+        return self._workers[name]["state"] if alive else ""
 
     def _is_alive(self, name: str) -> bool:
         value = None
@@ -221,7 +222,8 @@ class Run:
 
     def _check_hosts(self) -> None:
         lost = [name for name in self._workers if not self._is_alive(name)]
-        if lost and not self._rejoin:
+        lost = [name for name in lost if name in self._needed]
+        if lost:
             raise LostHostError(f"{self._on_host(lost[0])} is lost")
 
     def _check_failures(self) -> None:
@@ -271,7 +273,7 @@ class Run:
             f"{who} {verb} within {self._operation.start_timeout:g} s "
             "(trainer.distribution.start_timeout)"
             + (f"; {others} did" if ready else "")
-            + (_JOIN if self._rejoin else ". The log has the output of each task.")
+            + (". The log has the output of each task." if self._needed else _JOIN)
         )
 
     def _on_host(self, name: str) -> str:

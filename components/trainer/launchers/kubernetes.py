@@ -3,6 +3,10 @@
 A JobSet has one indexed Job for each type of task. It sets no TF_CONFIG: the addresses
 of the tasks follow from the names that its service gives to the pods, and Kubernetes
 inserts a pod's own index.
+
+With `min_workers`, kubelet starts a worker's container again that has failed, and the
+Job makes a new pod, of the same index and name in DNS, in place of one that is gone. It
+does so once the old pod has ended: two pods of one name would share its address.
 """
 
 from __future__ import annotations
@@ -35,9 +39,19 @@ _TIME_RULE = {
 }
 
 
+# The largest that Kubernetes allows.
+_ANY_NUMBER = (1 << 31) - 1
+_REPLACED = {"backoffLimit": _ANY_NUMBER, "podReplacementPolicy": "Failed"}
+
+
 def _spec(
-    name: str, counts: Mapping[str, int], template: dict[str, Any], limit: int | None
+    name: str,
+    counts: Mapping[str, int],
+    template: dict[str, Any],
+    limit: int | None,
+    elastic: bool,
 ) -> dict[str, Any]:
+    replaced = {"worker"} if elastic else set[str]()
     addresses = {
         kind: [f"{name}-{kind}-0-{index}.{name}:{_PORT}" for index in range(count)]
         for kind, count in counts.items()
@@ -51,9 +65,11 @@ def _spec(
                     "completionMode": "Indexed",
                     "completions": count,
                     "parallelism": count,
-                    "backoffLimit": 0,
+                    **(_REPLACED if kind in replaced else {"backoffLimit": 0}),
                     **({"activeDeadlineSeconds": limit} if limit else {}),
-                    "template": _with_cluster(template, addresses, kind),
+                    "template": _with_cluster(
+                        template, addresses, kind, again=kind in replaced
+                    ),
                 }
             },
         }
@@ -74,10 +90,15 @@ def _spec(
 
 
 def _with_cluster(
-    template: dict[str, Any], addresses: Mapping[str, list[str]], kind: str
+    template: dict[str, Any],
+    addresses: Mapping[str, list[str]],
+    kind: str,
+    *,
+    again: bool,
 ) -> dict[str, Any]:
     """The template with TF_CONFIG for its pods, unless there is a single task."""
-    pod = {**template["spec"], "restartPolicy": "Never"}
+    policy = "OnFailure" if again else "Never"
+    pod = {**template["spec"], "restartPolicy": policy}
     if sum(map(len, addresses.values())) == 1:
         return {**template, "spec": pod}
     task = {"type": kind, "index": f"$({_INDEX})"}

@@ -207,6 +207,13 @@ def test_min_workers_is_no_part_of_the_result(trainer):
     assert elastic.settings() == plain.settings()
 
 
+@pytest.mark.parametrize("launcher", ["kubernetes", "tfjob"])
+def test_jobs_of_kubernetes_may_lose_workers(trainer, launcher):
+    job = f"distribution.{launcher}.image=i"
+    found = trainer(ELASTIC, f"distribution.launcher={launcher}", job)
+    assert found.operation().min_workers == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -218,20 +225,23 @@ def test_min_workers_is_no_part_of_the_result(trainer):
             "min_workers: has no effect under `shard: files`",
         ),
         (["max_restarts=0"], "has no effect under `max_restarts: 0`"),
-        (["launcher=slurm"], "`launcher: slurm` cannot lose a worker: a job of Slurm"),
+        (
+            ["launcher=slurm"],
+            "`launcher: slurm` cannot lose a worker: a job of Slurm that loses a node "
+            "ends, and the next one needs as many\n    Remove it, or use `launcher: "
+            "local`, `launcher: external`, `launcher: kubernetes` or `launcher: tfjob`",
+        ),
         (
             ["launcher=vertex", "vertex.image=i"],
             "`launcher: vertex` cannot lose a worker: a job of Vertex AI",
         ),
         (
-            ["launcher=kubernetes", "kubernetes.image=i"],
-            "`launcher: kubernetes` cannot lose a worker: a job that loses a pod ends",
+            ["launcher=kubernetes", "kubernetes.image=i", "min_workers=4"],
+            "min_workers: received 4; the gang has only 3 workers",
         ),
         (
-            ["launcher=tfjob", "tfjob.image=i"],
-            "`launcher: tfjob` cannot lose a worker: a job that loses a pod ends, and "
-            "the next one needs as many\n    Remove it, or use `launcher: local` or "
-            "`launcher: external`.",
+            ["launcher=tfjob", "tfjob.image=i", "shard=files"],
+            "min_workers: has no effect under `shard: files`",
         ),
     ],
 )

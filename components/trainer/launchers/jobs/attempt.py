@@ -144,6 +144,11 @@ class Attempt:
         return dataclasses.replace(spec, folder=self.modules or spec.folder), operation
 
     @property
+    def is_elastic(self) -> bool:
+        """Whether the training goes on without lost workers (`min_workers`)."""
+        return self.request()[1].min_workers is not None
+
+    @property
     def token(self) -> str:
         """A secret of this attempt, in a file that only its launcher and job read."""
         return self._asked["token"]

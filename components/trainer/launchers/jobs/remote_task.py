@@ -94,8 +94,7 @@ def _do(attempt: RemoteAttempt, target: str, inputs: str) -> NoReturn:
         fetch(attempt, inputs)
         _meet(attempt, cluster)
     except UserError as error:
-        attempt.put_answer(error=error.to_json())
-        sys.exit(f"error: {error}")
+        task.reject(attempt, cluster, error)
     task.run(attempt)
 
 

@@ -1,7 +1,9 @@
 """Runs one task of the training in a process of a job; the chief's also leads the run.
 
 The first process of the job is the chief. It runs the training as the launcher
-`external` does, and starts a child process for the chief's task.
+`external` does, and starts a child process for the chief's task. The job ends with it.
+With `min_workers`, the batch system starts a worker that was lost again, as the same
+task, and the run takes it in.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from strategos.components import events, worker_process
-from strategos.components.errors import UserError, required
+from strategos.components.errors import ExitCode, UserError, required
 from strategos.components.files import filesystems
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.hosts import worker
@@ -43,21 +46,47 @@ def run(attempt: Attempt) -> NoReturn:
     """Does the task that TF_CONFIG names, and exits.
 
     The exit code is 1 only for a task that could not join: other tasks then end too.
+    That of a task which is started again is 0 only if the run is over.
 
     Args:
       attempt: The attempt.
     """
     cluster = ClusterSpec.from_environment()
-    signal.signal(signal.SIGTERM, _end)
+    again = starts_again(attempt.here, cluster)
+    end = _ending(ExitCode.PREEMPTED if again else ExitCode.DONE)
+    signal.signal(signal.SIGTERM, end)
     try:
         worker.check_port(cluster)
     except UserError as error:
         sys.exit(f"error: {error}")
     if cluster.is_chief:
-        _conduct(attempt)
-    else:
-        _take_part(attempt, cluster)
+        _conduct(attempt, cluster)
+    elif not _take_part(attempt, cluster) and again:
+        sys.exit(ExitCode.FAILED)
     sys.exit()
+
+
+def starts_again(attempt: Attempt, cluster: ClusterSpec) -> bool:
+    """Whether the batch system starts a task again that ends before the run does.
+
+    Args:
+      attempt: The attempt.
+      cluster: All tasks, and the task of this process.
+    """
+    return attempt.is_elastic and not cluster.is_chief
+
+
+def reject(attempt: Attempt, cluster: ClusterSpec, error: UserError) -> NoReturn:
+    """Exits because this task cannot take part; ends the training unless others may.
+
+    Args:
+      attempt: The attempt.
+      cluster: All tasks, and the task of this process.
+      error: The reason.
+    """
+    if not starts_again(attempt, cluster):
+        attempt.put_answer(error=error.to_json())
+    sys.exit(f"error: {error}")
 
 
 def cluster_or_alone(attempt: Attempt) -> ClusterSpec:
@@ -91,13 +120,23 @@ def with_modules(attempt: _Attempt, scratch: Path, target: str) -> _Attempt:
     return dataclasses.replace(attempt, modules=folder)
 
 
-def _end(*_: object) -> NoReturn:
-    """Ends this process in order, once: its task saves a checkpoint first."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit()
+def _ending(code: int = ExitCode.DONE) -> Callable[..., NoReturn]:
+    """A handler of SIGTERM that ends this process in order, once.
+
+    Its task saves a checkpoint first.
+
+    Args:
+      code: The exit code.
+    """
+
+    def end(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(code)
+
+    return end
 
 
-def _conduct(attempt: Attempt) -> None:
+def _conduct(attempt: Attempt, cluster: ClusterSpec) -> None:
     """Runs the training, and writes how it ended."""
     spec, operation = attempt.here.request()
     events.open_sink(str(attempt.events), node=events.current_node())
@@ -106,8 +145,10 @@ def _conduct(attempt: Attempt) -> None:
         threading.Thread(target=_keep_publishing, args=(attempt,), daemon=True).start()
     command = [sys.executable, "-m", _CHILD, str(attempt.here.folder)]
     chief = subprocess.Popen(command, stdin=subprocess.PIPE)  # closes with this process
+    names = [task.name for task in cluster.tasks]  # the chief's is the first
+    needed = names if operation.min_workers is None else names[:1]
     try:
-        with external.Run(spec, operation, attempt.gang, rejoin=False) as training:
+        with external.Run(spec, operation, attempt.gang, needed=needed) as training:
             try:
                 attempt.put_answer(facts=training.facts())
             except external.LostHostError as error:
@@ -147,16 +188,19 @@ def end_if_unwanted(attempt: Attempt) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _take_part(attempt: Attempt, cluster: ClusterSpec) -> None:
+def _take_part(attempt: Attempt, cluster: ClusterSpec) -> bool:
+    """Does the task until the run is over; returns False if it ended before."""
     _, operation = attempt.here.request()
     timeout = operation.start_timeout
     try:
         worker.join_job(attempt.gang, cluster, timeout, attempt.modules)
     except (UserError, WorkerError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _ending())
     worker_process.end_with_input()
     _take_part(Attempt(Path(sys.argv[1])), ClusterSpec.from_environment())

@@ -142,6 +142,8 @@ class Watch:
         ended = self._lasts("ended", gone, _LATE_SECONDS)
         if gone:
             return self._ending() if ended else None
+        if job.partial:  # the training goes on without the others
+            self._log(f"{self.label}: {job.state}")
         if self._lasts("starting", not begun, self._start_timeout):
             what = f"started no task within {self._start_timeout:g} s"
             return self._failed(what)

@@ -43,6 +43,21 @@ def test_a_lost_worker_is_tried_again_after_ever_more_checkpoints_until_it_works
     assert (works.lost, works.patience) == (frozenset(), 1)
 
 
+def test_a_worker_that_goes_away_again_before_it_has_helped_is_tried_later():
+    members = ALL.without(["worker-0"])
+    for patience in (1, 2, 4):
+        assert members.patience == patience
+        members = members.with_back(["worker-0"]).without(["worker-0"])
+    assert members.without(["worker-0"]).patience == members.patience
+
+
+def test_a_gang_never_goes_on_without_a_worker_that_it_needs():
+    members = Members(NAMES, 2, needed=frozenset({0}))
+    assert after(members, "chief-0", "chief-0", "chief-0").lost == frozenset()
+    assert not members.can_lose(["chief-0"]) and members.can_lose(["worker-1"])
+    assert not members.without(["worker-1"]).can_lose(["worker-0"])
+
+
 def test_a_failure_of_unknown_cause_is_that_of_the_worker_that_is_tried():
     tried = after(ALL, "worker-0", "worker-0").with_back(["worker-0"])
     assert after(tried, "chief-0, worker-0, worker-1").lost_names == ["worker-0"]
@@ -67,7 +82,8 @@ def test_checkpoints_are_counted_from_outside():
     steps, clock = iter([7, 7, 14, 14, 28]), itertools.count(0, 2)
     seen = CheckpointCount(lambda: next(steps), lambda: next(clock))
     seen.begin()
-    assert [seen.new() for _ in range(4)] == [0, 1, 1, 2]
+    found = [(seen.new(), seen.fresh) for _ in range(4)]
+    assert found == [(0, False), (1, True), (1, False), (2, True)]
     assert seen.step == 28
 
 

@@ -178,7 +178,7 @@ def weights(spec):
 def attempts(tmp_path):
     """Makes the attempts of a training: `attempts(**distribution)`."""
 
-    def make(**distribution):
+    def make(min_workers=None, **distribution):
         spec = WorkerSpec(
             folder="code",
             module="model",
@@ -195,6 +195,6 @@ def attempts(tmp_path):
             seed=1,
             distribution=distribution,
         )
-        return Attempts(spec, Operation())
+        return Attempts(spec, Operation(min_workers=min_workers))
 
     return make

@@ -30,7 +30,7 @@ class PodLogs:
 
     Each request asks for all lines since the second of the newest known line, and known
     lines are dropped from the answer. So a connection that breaks loses none, and none
-    comes twice. A pod that is gone has no log any more.
+    comes twice. A pod that is gone has no log any more; another may be in its place.
 
     Args:
       api: Kubernetes' client, a `kubernetes.client.ApiClient`.
@@ -68,8 +68,11 @@ class PodLogs:
         self._asked = now
         try:
             for task in tasks:
-                self._pods[task] = self._pods.get(task) or self._pod_of(task)
-                for line in self._new_lines(self._pods[task]):
+                pod = self._pods.pop(task, "") or self._pod_of(task)
+                text = self._ask(pod)
+                if text is not None:
+                    self._pods[task] = pod
+                for line in self._new_lines(pod, text or ""):
                     yield task, line
             self._denials = 0
         except (HTTPError, UnreachableError):
@@ -79,11 +82,11 @@ class PodLogs:
             if self._denials == _DENIALS:
                 watchdog.log(self._without_logs(error))
 
-    def _new_lines(self, pod: str) -> list[str]:
-        """The lines that are new since the last request."""
+    def _new_lines(self, pod: str, text: str) -> list[str]:
+        """The lines of a pod's log that are new since the last request."""
         matches = [
             (line, match)
-            for line in self._ask(pod).split("\n")
+            for line in text.split("\n")
             if (match := _LINE.fullmatch(line))
         ]
         known = self._known.get(pod, set())
@@ -94,8 +97,8 @@ class PodLogs:
             self._known[pod] = {line for line, m in matches if m[1] == newest[1]}
         return new
 
-    def _ask(self, pod: str) -> str:
-        """The log of a pod; "" without one, or without an answer that counts.
+    def _ask(self, pod: str) -> str | None:
+        """The log of a pod; None without one, or without an answer that counts.
 
         Raises:
           HTTPError: No answer.
@@ -104,7 +107,7 @@ class PodLogs:
         from kubernetes.client import ApiException
 
         if not pod:
-            return ""
+            return None
         query = [("container", CONTAINER), ("timestamps", "true")]
         if pod in self._since:
             query.append(("sinceTime", self._since[pod]))
@@ -123,7 +126,7 @@ class PodLogs:
         except ApiException as error:
             if error.status in _DENIED:
                 raise _DeniedError(error.status) from None
-            return ""
+            return None
 
     def _without_logs(self, error: _DeniedError) -> str:
         return (

@@ -20,6 +20,9 @@ from strategos.components.trainer.launchers.jobs.attempt import (
 CONTAINER = "tensorflow"  # the training operator rejects every other name
 NAME_LABEL = "strategos/training"
 FOLDER_ANNOTATION = "strategos/folder"
+CLUSTER_VARIABLE = "STRATEGOS_CLUSTER"
+"""Environment variable of a task with the addresses of all tasks by type, as JSON."""
+
 KEPT_SECONDS = 3600
 """Time after which Kubernetes deletes an object that has ended."""
 
@@ -42,7 +45,8 @@ class Resource:
       label: Label of a pod with the name of its object.
       success: Type of the condition of an object that has succeeded.
       spec: Returns the `spec` of an object. Receives its name, the number of tasks by
-        type, the template of their pods, and the time limit in seconds or None.
+        type, the template of their pods, the time limit in seconds or None, and whether
+        Kubernetes starts workers again that are lost.
       size: Returns the number of pods of a `spec`.
       pod: Returns the name of a task's pod, with a `?` for each character that
         Kubernetes chooses. Receives the name of the object, and the task.
@@ -58,7 +62,7 @@ class Resource:
     operator: str
     label: str
     success: str
-    spec: Callable[[str, Mapping[str, int], Json, int | None], Json]
+    spec: Callable[[str, Mapping[str, int], Json, int | None, bool], Json]
     size: Callable[[Json], int]
     pod: Callable[[str, Task], str]
     is_out_of_time: Callable[[Mapping[str, str]], bool]
@@ -77,7 +81,10 @@ def manifest(
     code: str,
     owner: Mapping[str, str] | None = None,
 ) -> Json:
-    """The object of an attempt. Kubernetes restarts neither the object nor its pods.
+    """The object of an attempt.
+
+    Kubernetes restarts neither the object nor its pods; with `min_workers`, only pods
+    of workers.
 
     Args:
       resource: The kind of the object.
@@ -102,7 +109,7 @@ def manifest(
             "annotations": {FOLDER_ANNOTATION: str(attempt.folder)},
             **({"ownerReferences": [owner]} if owner else {}),
         },
-        "spec": resource.spec(own, counts, template, limit),
+        "spec": resource.spec(own, counts, template, limit, attempt.is_elastic),
     }
 
 

@@ -52,6 +52,8 @@ _SECONDS = (5.0, 30.0)  # to connect, and to answer
 _ABANDONED_SECONDS = 600.0
 _EXISTS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER = 409, 403, 404, 429, 500
 _NO_MEMORY = "OOMKilled"
+_ENDED = ("Succeeded", "Failed")
+_CHIEF = Task("chief")
 _PASSING = ("ContainerCreating", "PodInitializing")
 # Reasons for which a container waits until somebody changes the object.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
@@ -70,7 +72,7 @@ def launcher(resource: Resource, description: str) -> Launcher:
         functools.partial(launch, resource),
         check=functools.partial(check, resource),
         services=("kubeflow",),
-        fixed_size="a job that loses a pod ends, and the next one needs as many",
+        fixed_size="",
     )
 
 
@@ -97,7 +99,7 @@ def launch(
     code = ""
     if filesystems.is_remote(settings["folder"] or spec.checkpoint_dir):
         code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
-    jobs = PodJobs(resource, settings, code)
+    jobs = PodJobs(resource, settings, code, operation.min_workers)
     moved = staging.staged(spec, settings, resource.key)
     if code or settings.get("modules"):
         moved = staging.in_image(moved, settings, "kubeflow.modules")
@@ -143,14 +145,22 @@ class PodJobs:
       resource: The kind.
       settings: The section `resource.key`, with times in seconds.
       code: Fingerprint of the user's code, or "" with a volume.
+      least: Number of pods that a training needs if others are lost; None for all.
     """
 
     name = "Kubernetes"
 
-    def __init__(self, resource: Resource, settings: Mapping[str, Any], code: str = ""):
+    def __init__(
+        self,
+        resource: Resource,
+        settings: Mapping[str, Any],
+        code: str = "",
+        least: int | None = None,
+    ):
         from kubernetes import client
 
         self._resource, self._settings, self._code = resource, settings, code
+        self._least = least
         self.remedy = f"Check {resource.key}, and the pods with `kubectl describe`."
         self.pending_timeout = settings["pending_timeout"]
         api, own = kubernetes_client.connect(resource.launcher)
@@ -210,9 +220,10 @@ class PodJobs:
         ended = failed or true.get(success)
         deleted = not ended and "deletionTimestamp" in resource["metadata"]
         pods = [] if deleted or success in true else self._pods(name)
-        started = sum(pod.status.phase != "Pending" for pod in pods)
-        all_run = deleted or started == self._resource.size(resource["spec"])
-        phase: Phase = "ended" if ended else "running" if all_run else "waiting"
+        size = self._resource.size(resource["spec"])
+        begun, enough = self._begun(name, pods, size)
+        runs = deleted or enough
+        phase: Phase = "ended" if ended else "running" if runs else "waiting"
         state = ended["type"] if ended else "Being deleted" if deleted else phase
         reasons = [each for pod in pods for each in _reasons(pod)]
         text = "; ".join(f"{pod}: {why} {more}".strip() for pod, why, more in reasons)
@@ -227,9 +238,25 @@ class PodJobs:
             hopeless=any(why in _HOPELESS for _, why, _ in reasons),
             cancelled=deleted,
             reclaimed=bool(failed and self._resource.is_out_of_time(failed)),
-            partial=started > 0,
+            partial=0 < begun < size,
             hint=f"Raise {self._resource.key}.memory." if short else "",
         )
+
+    def _begun(self, job: str, pods: list[Any], size: int) -> tuple[int, bool]:
+        """Number of a job's pods that run, and whether its training needs no other.
+
+        A pod that has ended counts as well, unless it is to be replaced. The end of the
+        chief's is that of the training, whether or not the object says so already.
+        """
+        if self._least is None:
+            begun = sum(pod.status.phase != "Pending" for pod in pods)
+            return begun, begun == size
+        pattern = self._resource.pod(job, _CHIEF)
+        chiefs = [pod for pod in pods if fnmatch.fnmatch(pod.metadata.name, pattern)]
+        ended = any(pod.status.phase in _ENDED for pod in chiefs)
+        begun = sum(_runs(pod) or pod.status.phase == "Succeeded" for pod in pods)
+        led = any(map(_runs, chiefs))
+        return begun, ended or (led and begun >= self._least)
 
     def _pods(self, job: str) -> list[Any]:
         listed, label = self._core.list_namespaced_pod, self._selector(job)
@@ -243,8 +270,10 @@ class PodJobs:
         name = self._resource.pod(job, task)
         if "?" not in name:
             return name
-        names = [pod.metadata.name for pod in self._pods(job)]
-        return next(iter(fnmatch.filter(names, name)), "")
+        pods = self._pods(job)
+        named = [pod for pod in pods if fnmatch.fnmatch(pod.metadata.name, name)]
+        named.sort(key=lambda pod: pod.metadata.creation_timestamp)
+        return named[-1].metadata.name if named else ""
 
     def _asked(
         self, ask: Callable[..., Any], *given: Any, fine: int = 0, **how: Any
@@ -298,6 +327,12 @@ def step_of(environ: Mapping[str, str]) -> dict[str, str] | None:
     if not (name and uid):
         return None
     return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+
+
+def _runs(pod: Any) -> bool:
+    """Whether a pod runs, and does not wait to start a container again."""
+    states = [each.state for each in pod.status.container_statuses or ()]
+    return pod.status.phase == "Running" and not any(state.waiting for state in states)
 
 
 def _reasons(pod: Any) -> Iterator[tuple[str, str, str]]:

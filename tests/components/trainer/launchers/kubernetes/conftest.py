@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import http.server
 import json
@@ -12,10 +13,13 @@ import sys
 import threading
 import urllib.parse
 from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
 
+from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.launchers.jobs.kubernetes.scheduler import PodJobs
 from strategos.components.trainer.launchers.tfjob import TFJOB
 
@@ -103,16 +107,45 @@ class Api(http.server.ThreadingHTTPServer):
         return 200, "".join(f"{line}\n" for line in lines if line >= since)
 
 
+class Declared(NamedTuple):
+    """A pod as an object declares it."""
+
+    name: str
+    address: str
+    task: Task
+    again: bool
+    container: dict
+
+
+def declared(job):
+    """The pods of a TFJob or a JobSet, with names as Kubernetes chooses them."""
+    name, spec = job["metadata"]["name"], job["spec"]
+    for key, part in spec.get("tfReplicaSpecs", {}).items():
+        (container,) = part["template"]["spec"]["containers"]
+        again = part["restartPolicy"] == "OnFailure"
+        for index in range(part["replicas"]):
+            pod, task = f"{name}-{key.lower()}-{index}", Task(key.lower(), index)
+            yield Declared(pod, f"{pod}:2222", task, again, container)
+    for part in spec.get("replicatedJobs", ()):
+        inside = part["template"]["spec"]["template"]["spec"]
+        (container,), again = inside["containers"], inside["restartPolicy"] != "Never"
+        for index in range(part["template"]["spec"]["completions"]):
+            pod, task = f"{name}-{part['name']}-0-{index}", Task(part["name"], index)
+            address = f"{pod}.{name}:2222"
+            yield Declared(f"{pod}-abcde", address, task, again, container)
+
+
 class Cluster(Api):
-    """Runs a process for each pod, as the operator does with these pods.
+    """Runs a process for each pod, as the operators and kubelet do with these pods.
 
     The pods share a folder for temporary files, and nothing else but an object store.
+    No machine has a place for the tasks in `gone`.
     """
 
     def __init__(self, scratch, free_ports):
         super().__init__()
         self.scratch, self.processes = scratch, defaultdict(dict)
-        self.free_ports = free_ports
+        self.free_ports, self.gone, self._closed = free_ports, set(), False
 
     def answer(self, method, path, query, body):
         if path == PODS:
@@ -122,64 +155,126 @@ class Cluster(Api):
         if method == "POST" and code == 201:
             self._begin(body)
         if method == "DELETE":
-            for process in self.processes[path.rpartition("/")[2]].values():
+            for process in self._left(path.rpartition("/")[2]):
                 process.terminate()
         return code, answer
 
+    def kill(self, task):
+        """Kills the pod of a task of the newest job."""
+        job, pod = self._newest(task)
+        self.processes[job][pod.name].kill()
+
+    def lose(self, task):
+        """Kills the pod of a task, for which no machine has a place from now on."""
+        self.gone.add(task)
+        self.kill(task)
+
+    def bring_back(self, task):
+        """Makes place for a task, which is started in a new pod."""
+        self.gone.remove(task)
+        self._start(*self._newest(task))
+
+    def _newest(self, task):
+        *_, job = self.processes
+        return job, next(x for x in declared(self.stored[job]) if x.task.name == task)
+
     def _begin(self, job):
-        name, specs = job["metadata"]["name"], job["spec"]["tfReplicaSpecs"]
-        tasks = [
-            (kind.lower(), index)
-            for kind, spec in specs.items()
-            for index in range(spec["replicas"])
-        ]
-        addresses = defaultdict(list)
-        for (kind, _), port in zip(tasks, self.free_ports(len(tasks)), strict=True):
-            addresses[kind].append(f"127.0.0.1:{port}")
-        for kind, index in tasks:
-            place = {"cluster": addresses, "task": {"type": kind, "index": index}}
-            environ = {} if len(tasks) == 1 else {"TF_CONFIG": json.dumps(place)}
-            spec = next(spec for key, spec in specs.items() if key.lower() == kind)
-            (container,) = spec["template"]["spec"]["containers"]
-            environ |= {each["name"]: each["value"] for each in container["env"]}
-            process = subprocess.Popen(
-                [sys.executable, *container["command"][1:]],
-                env={**os.environ, **environ, "TMPDIR": str(self.scratch)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-            self.processes[name][f"{name}-{kind}-{index}"] = process
+        name, pods = job["metadata"]["name"], [*declared(job)]
+        ports = self.free_ports(len(pods))
+        self.places = {
+            pod.address: f"127.0.0.1:{port}"
+            for pod, port in zip(pods, ports, strict=True)
+        }
         self.status(name, "Created", "Running")
-        for pod, process in self.processes[name].items():
-            for what in (self._collect, self._watch):
-                work = {"target": what, "args": (name, pod, process)}
-                threading.Thread(**work, daemon=True).start()
+        for pod in pods:
+            self._start(name, pod)
+
+    def _start(self, job, pod):
+        self.processes[job][pod.name] = None  # waits for a machine
+        if pod.task.name in self.gone:
+            return
+        process = subprocess.Popen(
+            [sys.executable, *pod.container["command"][1:]],
+            env={
+                **os.environ,
+                **self._environment(self.stored[job], pod),
+                "TMPDIR": str(self.scratch),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.processes[job][pod.name] = process
+        for what in (self._collect, self._watch):
+            work = {"target": what, "args": (job, pod, process)}
+            threading.Thread(**work, daemon=True).start()
+
+    def _environment(self, job, pod):
+        """What kubelet and the training operator make of the declared environment."""
+        found = {}
+        for each in pod.container["env"]:
+            value = each.get("value", str(pod.task.index))
+            for name, known in found.items():
+                value = value.replace(f"$({name})", known)
+            found[each["name"]] = value
+        pods = [*declared(job)]
+        if "tfReplicaSpecs" in job["spec"] and len(pods) > 1:
+            cluster = defaultdict(list)
+            for each in pods:
+                cluster[each.task.type].append(each.address)
+            if job["spec"].get("enableDynamicWorker"):
+                own = {pod.task.index: pod.address}
+                cluster = {"worker": own if pod.task.type == "worker" else {}}
+            place = {"cluster": cluster, "task": dataclasses.asdict(pod.task)}
+            found["TF_CONFIG"] = json.dumps(place)
+        for address, place in self.places.items():
+            found = {
+                k: v.replace(f'"{address}"', f'"{place}"') for k, v in found.items()
+            }
+        return found
 
     def _collect(self, _, pod, process):
-        self.logs[pod] = []
+        self.logs[pod.name] = lines = []
         for line in process.stdout:
             now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
-            self.logs[pod].append(f"{now.isoformat()}Z {line.rstrip()}")
+            lines.append(f"{now.isoformat()}Z {line.rstrip()}")
 
     def _watch(self, job, pod, process):
-        """The chief's success is the job's, and so is any failure."""
+        """The chief's success is the job's, and so is a failure for good."""
         code = process.wait()
-        if code or "-chief-" in pod:
-            with contextlib.suppress(KeyError):  # deleted
-                if self.stored[job]["status"]["conditions"][-1]["type"] == "Running":
-                    self.status(job, "Created", "Failed" if code else "Succeeded")
+        with contextlib.suppress(KeyError):  # deleted
+            if self.stored[job]["status"]["conditions"][-1]["type"] != "Running":
+                return
+            if pod.again:
+                if code and not self._closed:
+                    self._start(job, pod)
+                return
+            if code or pod.task.type == "chief":
+                jobset = "replicatedJobs" in self.stored[job]["spec"]
+                success = "Completed" if jobset else "Succeeded"
+                self.status(job, "Created", "Failed" if code else success)
+        if code or pod.task.type == "chief":
             self.end(job)
 
     def end(self, *jobs):
         """Kills what is left of jobs, by default of all."""
+        self._closed = self._closed or not jobs
         for job in jobs or [*self.processes]:
-            for process in self.processes[job].values():
+            for process in self._left(job):
                 process.kill()
+
+    def _left(self, job):
+        return [process for process in self.processes[job].values() if process]
 
 
 def _pod(name, process):
+    metadata = {"name": name, "creationTimestamp": "2026-11-23T04:00:00Z"}
+    if process is None:
+        why = {"reason": "Unschedulable", "message": "0/3 nodes"}
+        condition = {"type": "PodScheduled", "status": "False", **why}
+        status = {"phase": "Pending", "conditions": [condition]}
+        return {"metadata": metadata, "status": status}
     code = process.poll()
     phase = "Running" if code is None else "Failed" if code else "Succeeded"
     status = {"phase": phase, "containerStatuses": []}
@@ -187,7 +282,7 @@ def _pod(name, process):
         state = {"terminated": {"exitCode": abs(code), "reason": "Error"}}
         found = {"name": "tensorflow", "state": state, "image": "i", "imageID": ""}
         status["containerStatuses"] = [found | {"ready": False, "restartCount": 0}]
-    return {"metadata": {"name": name}, "status": status}
+    return {"metadata": metadata, "status": status}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -269,7 +364,35 @@ def resource():
 def jobs(api, resource):
     """The launcher's side of it: `jobs(**settings)`."""
 
-    def make(**changes):
-        return PodJobs(resource, SETTINGS | changes, "c0de")
+    def make(least=None, **changes):
+        return PodJobs(resource, SETTINGS | changes, "c0de", least)
+
+    return make
+
+
+@pytest.fixture
+def training(make_spec, tmp_path):
+    """Makes a training: `training(module, **spec)`."""
+
+    def make(module="model", **changes):
+        spec = make_spec(epochs=4, module=module, **changes)
+        spec.hyperparameters["marks"] = str(tmp_path)
+        key = str(Path(spec.model_dir, Path(spec.model_dir).name))
+        callbacks = dataclasses.replace(spec.settings, callbacks={"csv": True})
+        return dataclasses.replace(spec, checkpoint_dir=key, settings=callbacks)
+
+    return make
+
+
+@pytest.fixture
+def launcher(pods, bucket, settings, make_launcher):
+    """A launcher that is not started yet: `launcher(spec, name, **operation)`."""
+
+    def start(code, *words, **streams):
+        return subprocess.Popen([sys.executable, "-c", code, *words], **streams)
+
+    def make(spec, name="tfjob", **operation):
+        job = settings | {"volumes": [], "folder": f"{bucket}/jobs"}
+        return make_launcher(start, name, job, spec, **operation)
 
     return make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,11 @@ import sys
 import pytest
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.distribution.environment import ClusterSpec, Task
+from strategos.components.trainer.launchers.jobs.kubernetes import task
+from strategos.components.trainer.launchers.jobs.kubernetes.manifest import (
+    CLUSTER_VARIABLE,
+)
 from strategos.components.trainer.launchers.jobs.scheduler import UnreachableError
 
 
@@ -52,6 +58,56 @@ def test_training_becomes_a_tfjob_of_its_tasks(api, attempts, jobs, settings):
     mine.cancel(job)
     mine.cancel(job)  # 404: it is gone already
     assert not api.stored
+
+
+def test_operator_replaces_only_workers_that_may_be_lost(api, attempts, jobs):
+    gang = {"strategy": "multi_worker_mirrored", "workers": 3}
+    plain, elastic = (
+        api.stored[jobs(time_limit=90.0).submit("t", attempts(**each).new()).id]
+        for each in (gang, gang | {"min_workers": 2})
+    )
+    specs = elastic["spec"]["tfReplicaSpecs"]
+    policies = {kind: each["restartPolicy"] for kind, each in specs.items()}
+    assert policies == {"Chief": "Never", "Worker": "OnFailure"}
+    assert elastic["spec"]["enableDynamicWorker"] is True
+    policy = plain["spec"]["runPolicy"]
+    assert policy.pop("backoffLimit") == 0
+    assert elastic["spec"]["runPolicy"] == policy
+    assert plain["spec"].keys() == {"runPolicy", "tfReplicaSpecs"}
+    assert CLUSTER_VARIABLE not in str(plain)
+
+
+@pytest.mark.parametrize("kind, index", [("chief", 0), ("worker", 1)])
+def test_pod_that_may_be_lost_finds_its_task_among_all(
+    api, attempts, jobs, kind, index
+):
+    gang = {"strategy": "multi_worker_mirrored", "workers": 3, "min_workers": 2}
+    job = jobs().submit("t", attempts(**gang).new()).id
+    spec = api.stored[job]["spec"]["tfReplicaSpecs"][kind.title()]
+    (container,) = spec["template"]["spec"]["containers"]
+    environ = {each["name"]: each["value"] for each in container["env"]}
+    # As the operator writes it with `enableDynamicWorker`.
+    own = {str(index): f"{job}-worker-{index}.team.svc:2222"} if index else {}
+    config = {"cluster": {"worker": own, "ps": None}}
+    config["task"] = {"type": kind, "index": index}
+    environ["TF_CONFIG"] = json.dumps(config)
+    task.complete(environ)
+    found = ClusterSpec.from_environment(environ)
+    assert found.task == Task(kind, index)
+    workers = (f"{job}-worker-0:2222", f"{job}-worker-1:2222")
+    assert found.addresses == {"chief": (f"{job}-chief-0:2222",), "worker": workers}
+
+
+def test_training_of_one_task_has_no_worker_to_lose(api, attempts, jobs):
+    gang = {"strategy": "multi_worker_mirrored", "workers": 1}
+    plain, elastic = (
+        api.stored[jobs().submit("t", attempts(**each).new()).id]["spec"]
+        for each in (gang, gang | {"min_workers": 1})
+    )
+    for spec in (plain, elastic):
+        (container,) = spec["tfReplicaSpecs"]["Chief"]["template"]["spec"]["containers"]
+        del container["command"]  # of each attempt
+    assert plain == elastic
 
 
 def test_tfjob_of_a_step_is_deleted_with_its_pod(api, attempts, jobs, monkeypatch):

@@ -90,10 +90,10 @@ def training(cluster, workload, make_spec):
 def stored(make_spec):
     """Makes a training whose tasks share no folder; it waits: `stored()`."""
 
-    def make():
+    def make(module="paused"):
         spec = make_spec(
             epochs=EPOCHS,
-            module="paused",
+            module=module,
             folder=str(ROOT / "tests" / "workloads" / "late"),
             distribution=GANG,
         )
@@ -269,6 +269,33 @@ def test_killed_pod_changes_nothing(
         mark.with_name("go").touch()
     assert_trained(spec, started.facts(), restarts=1)
     assert live_jobs() == [] and cluster.python(f"{USE_STORE}{KEYS}") == []
+
+
+@BOTH
+def test_training_goes_on_without_a_lost_pod_until_another_is_in_its_place(
+    cluster, launcher, stored, live_jobs, assert_trained, name
+):
+    spec = stored("slow")
+    elastic = {"operation": {"min_workers": 1}}
+    started = launcher(spec, name=name, **elastic, **STORED).start()
+    started.wait_for("submitted Kubernetes job")
+    (job,) = submitted(started)
+    started.wait_for(lambda: len(in_pods(job)) == 2)
+    cluster.python(PROGRAMS / "lost_pod.py", "lose", job)
+    try:
+        started.wait_for("worker-0 is lost (away for 5 s): 1 of 2 workers go on")
+        started.wait_for(f"Kubernetes job {job}: running ({job}-worker-0")
+        # The chief's task waits again.
+        started.wait_for(lambda: len(in_pods(job)) == 2)
+    finally:
+        cluster.python(PROGRAMS / "lost_pod.py", "bring-back", job)
+    started.wait_for("waiting for a checkpoint to take in worker-0")
+    for mark in in_pods(job):
+        mark.with_name("go").touch()
+    facts = started.facts()
+    assert_trained(spec, facts, restarts=2)
+    assert facts["reason"].endswith("; trained by 2, 1 and 2 workers in turn")
+    assert len(submitted(started)) == 1 and live_jobs() == []
 
 
 def test_killed_worker_changes_nothing(launcher, training, live_jobs, assert_trained):

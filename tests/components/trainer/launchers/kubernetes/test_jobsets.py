@@ -38,7 +38,9 @@ def environments(jobset):
 
 
 @pytest.mark.parametrize("limit", [None, 90.0])
-@pytest.mark.parametrize("distribution", [{"strategy": "auto"}, GANG, SERVERS])
+@pytest.mark.parametrize(
+    "distribution", [{"strategy": "auto"}, GANG, GANG | {"min_workers": 1}, SERVERS]
+)
 def test_training_becomes_a_jobset_that_the_schema_allows(
     api, attempts, jobs, distribution, limit
 ):
@@ -72,6 +74,25 @@ def test_kubernetes_itself_restarts_nothing(api, attempts, jobs):
         words = ["trainer.distribution.kubernetes", str(attempt.folder)]
         assert container["command"][-2:] == words
     assert counts == {"chief": 1, "worker": 3, "ps": 2}
+
+
+def test_kubernetes_replaces_only_workers_that_may_be_lost(api, attempts, jobs):
+    job = jobs().submit("t", attempts(min_workers=1, **GANG).new())
+    spec = api.stored[job.id]["spec"]
+    found = {}
+    for each in spec["replicatedJobs"]:
+        inner = each["template"]["spec"]
+        policy = inner["template"]["spec"]["restartPolicy"]
+        replaced = inner.get("podReplacementPolicy")
+        found[each["name"]] = inner["backoffLimit"], policy, replaced
+    assert found == {
+        "chief": (0, "Never", None),
+        "worker": (2147483647, "OnFailure", "Failed"),
+    }
+    plain = jobs().submit("t", attempts(**GANG).new())
+    same = api.stored[plain.id]["spec"]
+    assert spec["failurePolicy"] == same["failurePolicy"]
+    assert spec["successPolicy"] == same["successPolicy"]
 
 
 @pytest.mark.parametrize("distribution", [GANG, SERVERS])
@@ -130,6 +151,78 @@ def test_jobset_runs_once_all_its_pods_do(api, attempts, jobs):
             for i, each in enumerate(phases)
         ]
         assert mine.jobs("t")[0].phase == expected
+
+
+def running(job, *tasks, **others):
+    """Pods by the end of their task's name; the others in another phase."""
+    phases = {**{task: "Running" for task in tasks}, **others}
+    for task, phase in phases.items():
+        name = f"{job}-{task.replace('_', '-')}-abcde"
+        yield {"metadata": {"name": name}, "status": {"phase": phase}}
+
+
+def test_jobset_runs_with_the_chief_and_as_many_pods_as_its_training_needs(
+    api, attempts, jobs
+):
+    three = {"strategy": "multi_worker_mirrored", "workers": 3}
+    mine = jobs(least=2)
+    job = mine.submit("t", attempts(min_workers=2, **three).new()).id
+    chief, first, second = "chief_0_0", "worker_0_0", "worker_0_1"
+
+    def found(*tasks, **others):
+        api.pods = [*running(job, *tasks, **others)]
+        (one,) = mine.jobs("t")
+        return one.phase, one.partial
+
+    assert found(**{chief: "Pending"}) == ("waiting", False)
+    assert found(first, second, **{chief: "Pending"}) == ("waiting", True)
+    assert found(chief, **{first: "Pending", second: "Failed"}) == ("waiting", True)
+    assert found(chief, first, **{second: "Pending"}) == ("running", True)
+    assert found(chief, first, second) == ("running", False)
+    # Workers end a moment before the chief's pod.
+    assert found(chief, **{first: "Succeeded", second: "Succeeded"})[0] == "running"
+    # The end of the chief's pod is that of the training, of which a launcher then
+    # hears no heartbeat, whatever is said of the object.
+    assert found(first, **{chief: "Failed"})[0] == "running"
+
+
+def test_worker_whose_container_waits_to_start_again_does_not_run(api, attempts, jobs):
+    mine = jobs(least=1)
+    job = mine.submit("t", attempts(min_workers=1, **GANG).new()).id
+    api.pods = [*running(job, "chief-0-0", "worker-0-0")]
+    why = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+    waits = {"name": "tensorflow", "state": {"waiting": why}, "image": "i"}
+    waits |= {"imageID": "", "ready": False, "restartCount": 1}
+    api.pods[1]["status"]["containerStatuses"] = [waits]
+    api.status(job, "StartupPolicyCompleted")
+    (found,) = mine.jobs("t")
+    assert (found.phase, found.partial) == ("running", True)
+    assert f"{job}-worker-0-0-abcde: CrashLoopBackOff back-off 10s" in found.state
+
+
+def test_logs_of_a_task_are_those_of_its_newest_pod(api, attempts, jobs, tmp_path):
+    attempt = RemoteAttempt(attempts(**GANG).new().folder, tmp_path)
+    mine = jobs()
+    job = mine.submit("t", attempt)
+    logs = mine.output(job, attempt)._logs
+
+    def lines():
+        found = logs.new_lines(attempt.tasks, at_once=True)
+        return [line for task, line in found if task.type == "worker"]
+
+    def pod(end, hour):
+        at = f"2026-11-23T{hour:02}:00:00Z"
+        name = f"{job.id}-worker-0-0-{end}"
+        metadata = {"name": name, "creationTimestamp": at}
+        api.pods.append({"metadata": metadata, "status": {"phase": "Running"}})
+        api.logs[name] = [f"{at[:-1]}.5Z of {end}"]
+
+    pod("zzzzz", 4)
+    assert lines() == ["of zzzzz"] and lines() == []
+    pod("aaaaa", 5)
+    assert lines() == []  # that of the first still exists
+    api.logs[f"{job.id}-worker-0-0-zzzzz"] = 404
+    assert lines() == [] and lines() == ["of aaaaa"]
 
 
 def test_logs_are_those_of_the_pods_whose_names_kubernetes_chose(

@@ -5,11 +5,8 @@ TensorFlow cannot open those on S3.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,34 +37,6 @@ def stored(bucket_client):
         return [name for name in names if not name.endswith("/")]
 
     return keys
-
-
-@pytest.fixture
-def training(make_spec, tmp_path):
-    """Makes a training: `training(module, **spec)`."""
-
-    def make(module="model", **changes):
-        spec = make_spec(epochs=EPOCHS, module=module, **changes)
-        spec.hyperparameters["marks"] = str(tmp_path)
-        key = str(Path(spec.model_dir, Path(spec.model_dir).name))
-        callbacks = dataclasses.replace(spec.settings, callbacks={"csv": True})
-        return dataclasses.replace(spec, checkpoint_dir=key, settings=callbacks)
-
-    return make
-
-
-@pytest.fixture
-def launcher(pods, bucket, stored, settings, make_launcher):
-    """A launcher that is not started yet: `launcher(spec, **settings)`."""
-
-    def start(code, *words, **streams):
-        return subprocess.Popen([sys.executable, "-c", code, *words], **streams)
-
-    def make(spec, **changes):
-        job = settings | {"volumes": [], "folder": f"{bucket}/jobs"} | changes
-        return make_launcher(start, "tfjob", job, spec)
-
-    return make
 
 
 def marks(folder):
@@ -107,8 +76,7 @@ def test_killed_task_and_lost_pod_change_nothing(
     started.wait_for(lambda: len(marks(tmp_path)) == 2)
     os.kill(int(marks(tmp_path)[0].name.rpartition("-")[2]), signal.SIGKILL)
     started.wait_for(lambda: len(marks(tmp_path)) == 4)  # again, in the same pods
-    (job,) = pods.stored
-    pods.processes[job][f"{job}-worker-0"].kill()
+    pods.kill("worker-0")
     started.wait_for(lambda: len(marks(tmp_path)) == 6)  # in another job
     (tmp_path / "go").touch()
     facts = started.facts()
