@@ -41,7 +41,7 @@ def test_the_others_go_on_without_a_pod_that_stays_away(
     pods.lose("worker-1")
     killed = time.monotonic()
     started.wait_for(lambda: paused() == 5)  # where they were
-    assert time.monotonic() - killed < 30  # 15 on a quiet machine
+    assert time.monotonic() - killed < 45  # 15 on a quiet machine
     go()
     facts = started.facts()
     assert_trained(spec, facts, restarts=1)
@@ -112,4 +112,4 @@ def test_fewer_pods_than_min_workers_end_the_training(pods, launcher, spec, paus
     pods.lose("worker-1")
     error = started.error()
     assert "worker-1 did not join within 30 s (trainer.distribution.start_t" in error
-    assert not pods.stored  # the job is deleted
+    assert len(pods.processes) == 1  # no other job is tried
