@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,13 @@ class CallbackState:
         """Returns the state as a checkpoint stores it.
 
         Returns:
-          A list with a dict for each callback (`set`: JSON by attribute, `deleted`:
-          names of attributes), and all arrays by name.
+          A list with a dict for each callback (`of`: its class, `set`: JSON by
+          attribute, `deleted`: names of attributes), and all arrays by name.
         """
         changes = []
         arrays: dict[str, np.ndarray] = {}
-        for now, made, begun in self._moments():
+        moments = zip(self._callbacks, self._moments(), strict=True)
+        for callback, (now, made, begun) in moments:
             changed = {
                 name: value.stored(arrays)
                 for name, value in now.items()
@@ -61,7 +62,8 @@ class CallbackState:
                 and not (value == made.get(name) and value == begun.get(name))
             }
             gone = sorted(begun.keys() - now.keys())
-            changes.append({"set": changed, "deleted": gone})
+            of = _class_of(callback)
+            changes.append({"of": of, "set": changed, "deleted": gone})
         return changes, arrays
 
     def give(
@@ -69,11 +71,14 @@ class CallbackState:
     ) -> None:
         """Restores the state of the callbacks from a result of `take`.
 
+        The chief has stored it, and other tasks may have fewer callbacks, or others:
+        each gets the state of the next one of its class, if there is one.
+
         Args:
           stored: The JSON of each callback, in their order.
           arrays: All arrays by name.
         """
-        for callback, kept in zip(self._callbacks, stored, strict=True):
+        for callback, kept in _paired(self._callbacks, stored):
             attributes = vars(callback)
             for name in kept["deleted"]:
                 attributes.pop(name, None)
@@ -139,3 +144,20 @@ class CallbackState:
             }
             for callback in self._callbacks
         ]
+
+
+def _class_of(callback: Any) -> str:
+    return type(callback).__qualname__  # a host may load modules by other names
+
+
+def _paired(
+    callbacks: Sequence[Any], stored: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Yields each callback that has a stored state, with this state."""
+    rest = list(stored)
+    for callback in callbacks:
+        name = _class_of(callback)
+        # An older checkpoint names no classes: its callbacks are in the same order.
+        places = (i for i, kept in enumerate(rest) if kept.get("of", name) == name)
+        if (place := next(places, None)) is not None:
+            yield callback, rest.pop(place)

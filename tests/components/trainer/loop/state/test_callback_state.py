@@ -53,6 +53,32 @@ def _resumed(callback, fresh, train, folder):
     return fresh
 
 
+class Other(Own):
+    """A callback of another class."""
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_tasks_with_fewer_callbacks_get_the_state_of_their_own(older):
+    """As where `callbacks(context)` adds some only `if context.is_chief`."""
+    chief = [Own(), Other(), Own(), Own()]
+    state = CallbackState(chief)
+    state.begin()
+    for number, each in enumerate(chief):
+        each.value = number
+    stored, arrays = state.take()
+    if older:  # of a version that did not store the classes
+        stored = [{"set": x["set"], "deleted": x["deleted"]} for x in stored]
+    worker = [Other(), Own(), Own()]
+    state = CallbackState(worker)
+    state.begin()
+    state.give(stored, arrays)
+    expected = [0, 1, 2] if older else [1, 0, 2]
+    assert [each.value for each in worker] == expected
+    alone = [tf.keras.callbacks.History(), Other()]  # more than the chief has
+    CallbackState(alone).give(stored[1:2], arrays)
+    assert older or alone[1].value == 1
+
+
 VALUES = {
     "int": 2**70,
     "float": 0.1,
