@@ -316,7 +316,7 @@ def written_shard(shard: pieces.Shard) -> writing.Outcome:
 
 
 def _written(number: int) -> Written:
-    return Written((f"{attempt(number)}-00000",), 500)
+    return Written.of([f"{attempt(number)}-00000"], 500)
 
 
 def transformed_shard(shard: tuple[str, str]) -> Any:

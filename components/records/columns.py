@@ -102,7 +102,7 @@ class ColumnWriter:
         """Ends the last file and returns the files' names and number of rows."""
         self._flush()
         self._end()
-        return Written(tuple(self._files), self._rows)
+        return Written.of(self._files, self._rows)
 
     def _flush(self) -> None:
         if not self._waiting:

@@ -77,7 +77,7 @@ def publish(examples: str, written: Mapping[str, WrittenSplit]) -> None:
     with _problems(examples):
         for split, (records, columns) in written.items():
             publish_files(examples, f"Split-{split}", records)
-            if columns.files:
+            if columns.names:
                 folder = streams.folder(split)
                 publish_files(examples, folder, columns, "columns", streams.SUFFIX)
         discard_unpublished(examples)

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import os
 import uuid
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,16 +30,27 @@ class Written(NamedTuple):
     """Files that are written, but not published yet.
 
     Attributes:
-      files: Names in the folder `unpublished`, in the order of the records.
+      names: Names in the folder `unpublished`, a line each, in the order of the
+        records. One text, because those of a million shards are in memory at once.
       rows: Number of records in them.
     """
 
-    files: tuple[str, ...] = ()
+    names: str = ""
     rows: int = 0
+
+    @classmethod
+    def of(cls, files: Iterable[str], rows: int) -> Written:
+        """Files by their names, with the number of records in them."""
+        return cls("".join(f"{file}\n" for file in files), rows)
+
+    @property
+    def files(self) -> list[str]:
+        """The names."""
+        return self.names.splitlines()
 
     def merge(self, later: Written) -> Written:
         """Adds the files of later records."""
-        return Written(self.files + later.files, self.rows + later.rows)
+        return Written(self.names + later.names, self.rows + later.rows)
 
 
 def unpublished(artifact: str) -> str:
@@ -78,19 +90,19 @@ def publish(
       name: Begins the final names.
       suffix: Ends the final names.
     """
-    target, count = os.path.join(artifact, folder), len(written.files)
+    files, target = written.files, os.path.join(artifact, folder)
     source = unpublished(artifact)
     if not filesystems.is_remote(artifact):
         os.makedirs(target, exist_ok=True)
 
     def move(numbered: tuple[int, str]) -> None:
         number, file = numbered
-        final = f"{target}/{name}-{number:05}-of-{count:05}{suffix}"
+        final = f"{target}/{name}-{number:05}-of-{len(files):05}{suffix}"
         storage.move(f"{source}/{file}", final)
 
     # In an object store, each takes a few requests, one after another.
     each = storage.each if filesystems.is_remote(artifact) else map
-    collections.deque(each(move, enumerate(written.files)), maxlen=0)
+    collections.deque(each(move, enumerate(files)), maxlen=0)
 
 
 def discard_unpublished(artifact: str) -> None:
@@ -144,7 +156,7 @@ class ShardWriter:
     def close(self) -> Written:
         """Ends the last file and returns the files' names and number of rows."""
         self._end()
-        return Written(tuple(self._files), self._rows)
+        return Written.of(self._files, self._rows)
 
     def _begin(self) -> None:
         self._files.append(f"{self._name}-{len(self._files):05}")
