@@ -65,8 +65,11 @@ test-pages: setup  ## Open reports and strategos ui in a real Chromium (apt-get 
 	@.venv/bin/pytest -n 0 -m pages -rs $(TESTS)
 
 # oneDNN on, as in use: it has changed graphs that run on GPUs.
-test-gpu: setup  ## Run the tests that need one GPU or two (first: make setup EXTRAS=gpu).
-	@TF_ENABLE_ONEDNN_OPTS=1 .venv/bin/pytest -m gpu -rs $(TESTS)
+test-gpu: export TF_ENABLE_ONEDNN_OPTS = 1
+test-gpu: setup  ## Run the checks that need one GPU or two (first: make setup EXTRAS=gpu).
+	@folder=$$(mktemp -d) && .venv/bin/python tests/lab/gpu/one_gpu.py bundle $$folder && \
+	  .venv/bin/python $$folder/one_gpu.py check; code=$$?; rm -rf $$folder; exit $$code
+	@.venv/bin/pytest -m gpu -rs $(TESTS)
 
 test-stack: setup  ## Run what differs by stack on this one.
 	@.venv/bin/pytest $(PARALLEL) -m stack -rs $(TESTS)

@@ -46,6 +46,10 @@ ELSEWHERE = {
     ("sets up", "Makefile", f"strategos run {_FLIGHTS}"): ["make run"],
     ("half an hour", "Makefile", "tests/lab/kubernetes up"): ["make cluster"],
     ("a cluster", "Makefile", "tests/lab/kubernetes down"): ["make cluster-down"],
+    ("a GPU", "tests/components/trainer/test_one_gpu.py", '"bundle", bundle'): [
+        "python tests/lab/gpu/one_gpu.py bundle /tmp/bundle",
+        "python /tmp/bundle/one_gpu.py check",
+    ],
     ("a cluster", _LAB, 'self.cluster.command("run", *command)'): [
         ".venv/bin/python tests/lab/kubernetes run COMMAND…",
         ".venv/bin/python tests/lab/kubernetes run .venv/bin/strategos run "
