@@ -324,7 +324,7 @@ def test_state_that_belongs_to_a_process_is_not_saved(tmp_path, keras):
     progress = Progress(None, Position(5), None, clock=lambda: 9e9)
     state = CallbackState([progress, board, Own()])
     progress._started = board._is_tracing = True  # as in the middle of a profile
-    assert state.take() == ([{"set": {}, "deleted": []}], {})
+    assert state.take() == ([{"of": "Own", "set": {}, "deleted": []}], {})
 
 
 def test_the_state_that_commit_fecbd19_wrote_is_restored():
