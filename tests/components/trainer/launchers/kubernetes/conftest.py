@@ -8,6 +8,7 @@ import datetime
 import http.server
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -159,10 +160,12 @@ class Cluster(Api):
                 process.terminate()
         return code, answer
 
-    def kill(self, task):
-        """Kills the pod of a task of the newest job."""
+    def kill(self, task, sig=signal.SIGKILL):
+        """Ends the pod of a task of the newest job; returns its process."""
         job, pod = self._newest(task)
-        self.processes[job][pod.name].kill()
+        process = self.processes[job][pod.name]
+        process.send_signal(sig)
+        return process
 
     def lose(self, task):
         """Kills the pod of a task, for which no machine has a place from now on."""
@@ -193,13 +196,10 @@ class Cluster(Api):
         self.processes[job][pod.name] = None  # waits for a machine
         if pod.task.name in self.gone:
             return
+        own = self._environment(self.stored[job], pod)
         process = subprocess.Popen(
             [sys.executable, *pod.container["command"][1:]],
-            env={
-                **os.environ,
-                **self._environment(self.stored[job], pod),
-                "TMPDIR": str(self.scratch),
-            },
+            env={**os.environ, **own, "TMPDIR": str(self.scratch)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

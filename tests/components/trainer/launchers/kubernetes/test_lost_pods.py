@@ -5,6 +5,7 @@ The pods are processes that share nothing but files in an object store.
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -88,6 +89,22 @@ def test_a_pod_that_is_killed_runs_again_and_takes_part(
     assert_trained(spec, facts, restarts=facts["restarts"])
     assert facts["restarts"] in (1, 2)
     assert (facts["workers"], len(pods.processes)) == (3, 1)
+
+
+def test_a_pod_that_is_terminated_saves_before_the_others_go_on(
+    pods, launcher, spec, go, assert_trained
+):
+    go()
+    started = launcher(spec, "kubernetes", min_workers=2).start()
+    events = started.folder / "events"
+    started.wait_for(lambda: events.exists() and "epoch 1/4" in events.read_text())
+    pods.gone.add("worker-1")
+    process = pods.kill("worker-1", signal.SIGTERM)
+    assert process.wait(60) == 143  # a Job counts a pod with 0 as one that is done
+    facts = started.facts()
+    assert_trained(spec, facts, restarts=1)
+    assert facts["reason"].endswith("; trained by 3 and 2 workers in turn")
+    assert "restarting the gang (not counted)" in started.log.read_text()
 
 
 def test_a_lost_chief_is_followed_by_another_job_with_those_who_are_there(
