@@ -17,7 +17,7 @@ from strategos.components.trainer.gang.watchdog import log
 from strategos.components.trainer.operation import Operation
 from strategos.components.wording import listed
 
-_AWAY_SECONDS = 5.0  # for a lost host to come back, before others go on without it
+_AWAY_SECONDS = 3.0  # for a lost host to come back, before others go on without it
 
 
 class Roster:

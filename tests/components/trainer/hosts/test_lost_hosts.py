@@ -51,7 +51,7 @@ def test_the_others_go_on_without_a_host_that_stays_away(site, gone):
     assert (facts["from"], facts["restarts"]) == ("chief-0", 1)
     assert facts["lost"] == [["chief", "worker"].index(gone)]
     assert facts["reason"] == "asked for; trained by 2 and 1 workers in turn"
-    assert f"{gone}-0 is lost (away for 5 s): 1 of 2 workers go on from the" in out
+    assert f"{gone}-0 is lost (away for 3 s): 1 of 2 workers go on from the" in out
     (left,) = {"chief", "worker"} - {gone}
     assert site.ended(workers[left])[0] == 0
 

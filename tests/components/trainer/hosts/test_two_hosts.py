@@ -195,7 +195,7 @@ def test_the_other_host_trains_to_the_end_and_exports(hosts, on_one_device):
     workers["chief"].wait()
     facts = hosts.facts()
     assert_trained_as(on_one_device, hosts, facts, workers=1)
-    assert "chief-0 is lost (away for 5 s): 1 of 2 workers go on" in hosts.log("run")
+    assert "chief-0 is lost (away for 3 s): 1 of 2 workers go on" in hosts.log("run")
     assert facts["reason"].endswith("; trained by 2 and 1 workers in turn")
     assert workers["worker"].wait(30) == 0
 
@@ -207,7 +207,7 @@ def test_a_host_that_returns_is_taken_in(hosts, on_one_device):
     hosts.wait_for(f"epoch 2/{EPOCHS}")
     workers["worker"].kill()
     workers["worker"].wait()
-    hosts.wait_for("worker-0 is lost (away for 5 s)")
+    hosts.wait_for("worker-0 is lost (away for 3 s)")
     workers["worker"] = hosts.start("worker")
     facts = hosts.facts()
     assert_trained_as(on_one_device, hosts, facts)

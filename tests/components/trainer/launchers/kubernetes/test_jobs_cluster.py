@@ -283,7 +283,7 @@ def test_training_goes_on_without_a_lost_pod_until_another_is_in_its_place(
     started.wait_for(lambda: len(in_pods(job)) == 2)
     cluster.python(PROGRAMS / "lost_pod.py", "lose", job)
     try:
-        started.wait_for("worker-0 is lost (away for 5 s): 1 of 2 workers go on")
+        started.wait_for("worker-0 is lost (away for 3 s): 1 of 2 workers go on")
         started.wait_for(f"Kubernetes job {job}: running ({job}-worker-0")
         # The chief's task waits again.
         started.wait_for(lambda: len(in_pods(job)) == 2)

@@ -49,7 +49,7 @@ def test_the_others_go_on_without_a_pod_that_stays_away(
     assert facts["workers"] == facts["replicas"] == 2
     assert facts["reason"].endswith("; trained by 3 and 2 workers in turn")
     log = started.log.read_text()
-    lost = "worker-1 is lost (away for 5 s): 2 of 3 workers go on from the last"
+    lost = "worker-1 is lost (away for 3 s): 2 of 3 workers go on from the last"
     assert lost in log
     (job,) = pods.processes  # no other one was needed
     assert f"Kubernetes job {job}: running ({job}-worker-" in log
