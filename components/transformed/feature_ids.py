@@ -285,17 +285,48 @@ def _completed(ids: np.ndarray, unknown: np.ndarray, is_one_hot: bool) -> np.nda
 
 def _functions(graph: Any) -> dict[str, str]:
     """Hashes of the functions that a graph's operations call, by name."""
-    hashes = {}
-    for each in graph.as_graph_def().library.function:
-        parts = []
-        for node in each.node_def:
-            parts.append(node.op)
-            for name in sorted(set(node.attr) - _OF_NO_MEANING):
-                value = node.attr[name]
-                if value.WhichOneof("value") != "func":
-                    parts.append(value.SerializeToString(deterministic=True).hex())
-        hashes[each.signature.name] = _hash(parts)
-    return hashes
+    library = {f.signature.name: f for f in graph.as_graph_def().library.function}
+    hashes: dict[str, str] = {}
+
+    def hash_of(name: str) -> str:
+        if name not in library:
+            return ""
+        if name not in hashes:
+            hashes[name] = "itself"  # where a function calls itself
+            hashes[name] = _hash(_parts_of(library[name], hash_of))
+        return hashes[name]
+
+    return {name: hash_of(name) for name in library}
+
+
+def _parts_of(function: Any, hash_of: Callable[[str], str]) -> Iterator[str]:
+    """What a function computes, without the names that tracing gives.
+
+    Args:
+      function: A `FunctionDef`.
+      hash_of: Returns the hash of a function that it calls, by name.
+    """
+    given = (each.name for each in function.signature.input_arg)
+    places = {name: f"argument {place}" for place, name in enumerate(given)}
+    places |= {
+        node.name: f"node {place}" for place, node in enumerate(function.node_def)
+    }
+
+    def wired(source: str) -> str:
+        name, *output = source.removeprefix("^").split(":")
+        return ":".join([source[:1] * source.startswith("^") + places[name], *output])
+
+    for node in function.node_def:
+        yield node.op
+        for name in sorted(set(node.attr) - _OF_NO_MEANING):
+            value = node.attr[name]
+            if value.WhichOneof("value") == "func":
+                yield f"{name} {hash_of(value.func.name)}"
+            else:
+                yield f"{name} {value.SerializeToString(deterministic=True).hex()}"
+        yield from map(wired, node.input)
+    for result in function.signature.output_arg:
+        yield wired(function.ret[result.name])
 
 
 def _hash(parts: Any) -> str:
