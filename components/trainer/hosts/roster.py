@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from strategos.components import events
 from strategos.components.trainer.distribution.environment import (
     SYNCHRONOUS,
     ClusterSpec,
@@ -116,7 +117,9 @@ class Roster:
         back = [x for x in members.lost_names if self._state(x) == "arrived"]
         waited, self._waiting = self._waiting, bool(back)
         if back and not waited:
-            log(f"waiting for a checkpoint to take in {listed(back)}")
+            text = f"waiting for a checkpoint to take in {listed(back)}"
+            events.emit("progress", message=text)
+            log(text)
         if not back or self._checkpoints.new() < members.patience:
             return False
         if not waited or not self._checkpoints.fresh:

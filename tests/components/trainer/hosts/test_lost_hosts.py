@@ -63,7 +63,8 @@ def test_a_host_that_comes_back_takes_part_from_the_next_checkpoint_on(site):
     workers["worker"].kill()
     site.mark("pid-chief-0-1")
     workers["worker"] = site.worker("worker", SAVES)
-    site.awaited(lambda: site.state("worker") == "arrived")
+    waits = "waiting for a checkpoint to take in worker-0"
+    site.awaited(lambda: waits in (site.folder / "events").read_text())
     (site.marks / "back").write_text("yes")
     code, out = site.ended(run, 40)
     assert code == 0, out
