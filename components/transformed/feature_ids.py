@@ -179,10 +179,7 @@ class Digests:
         attributes = op.node_def.attr
         parts = [op.type]
         for name in sorted(set(attributes) - _OF_NO_MEANING):
-            value = attributes[name]
-            kind = value.WhichOneof("value")
-            called = self._functions.get(value.func.name, "") if kind == "func" else ""
-            text = called or value.SerializeToString(deterministic=True).hex()
+            text = _text_of(attributes[name], lambda x: self._functions.get(x, ""))
             parts += [name, text]
         parts += [
             f"{self._by_op.get(x.op.name, 'loop')}:{x.value_index}" for x in op.inputs
@@ -319,14 +316,17 @@ def _parts_of(function: Any, hash_of: Callable[[str], str]) -> Iterator[str]:
     for node in function.node_def:
         yield node.op
         for name in sorted(set(node.attr) - _OF_NO_MEANING):
-            value = node.attr[name]
-            if value.WhichOneof("value") == "func":
-                yield f"{name} {hash_of(value.func.name)}"
-            else:
-                yield f"{name} {value.SerializeToString(deterministic=True).hex()}"
+            yield f"{name} {_text_of(node.attr[name], hash_of)}"
         yield from map(wired, node.input)
     for result in function.signature.output_arg:
         yield wired(function.ret[result.name])
+
+
+def _text_of(value: Any, hash_of: Callable[[str], str]) -> str:
+    """An attribute; functions by their hashes, because tracing numbers their names."""
+    called = [value.func] if value.HasField("func") else value.list.func
+    text: str = value.SerializeToString(deterministic=True).hex()
+    return " ".join(hash_of(each.name) for each in called) or text
 
 
 def _hash(parts: Any) -> str:

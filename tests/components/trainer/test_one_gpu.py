@@ -81,3 +81,12 @@ def test_the_checks_of_one_gpu_run_on_a_cpu_where_tfx_and_beam_are_missing(tmp_p
     assert last == "all checks passed"
     assert [line[:22].strip() for line in lines] == some
     assert "2 workers" in lines[1] and "equal to the last bit" in lines[2]
+
+
+@pytest.mark.skipif(bool(visible_gpus()), reason="a GPU is there")
+def test_without_a_gpu_the_checks_do_not_pass_on_the_cpu():
+    done = subprocess.run(
+        [sys.executable, CHECKS, "check"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "TensorFlow finds no GPU; --cpu takes the CPU for it" in done.stderr

@@ -25,6 +25,12 @@ def of_loop(computed):
     return repeated
 
 
+def of_case(computed):
+    return lambda a, b: tf.switch_case(
+        tf.cast(b[0], tf.int32), [lambda: a, lambda: computed(a, b), lambda: b]
+    )
+
+
 COMPUTATIONS = {
     "a - b": lambda a, b: a - b,
     "b - a": lambda a, b: b - a,
@@ -45,7 +51,7 @@ def digest(function):
     return Digests(graph, names).of(output)
 
 
-@pytest.mark.parametrize("within", [lambda x: x, of_cond, nested, of_loop])
+@pytest.mark.parametrize("within", [lambda x: x, of_cond, nested, of_loop, of_case])
 def test_digests_differ_as_the_computations_do(within):
     digests = {name: digest(within(each)) for name, each in COMPUTATIONS.items()}
     again = {name: digest(within(each)) for name, each in COMPUTATIONS.items()}

@@ -301,6 +301,9 @@ CHECKS: dict[str, Callable[[Bench], str]] = {
 
 def check(names: list[str], on_cpu: bool) -> int:
     """Prints a line for each check; returns the exit code."""
+    if not on_cpu and not _finds_a_gpu():  # the CPU would pass most checks
+        print("TensorFlow finds no GPU; --cpu takes the CPU for it", file=sys.stderr)
+        return 1
     bench, failed = Bench(on_cpu), []
     for name in names or CHECKS:
         began = time.monotonic()
@@ -312,6 +315,13 @@ def check(names: list[str], on_cpu: bool) -> int:
         print(f"{name:22} {time.monotonic() - began:6.1f} s  {text}", flush=True)
     print(f"failed: {', '.join(failed)}" if failed else "all checks passed")
     return bool(failed)
+
+
+def _finds_a_gpu() -> bool:
+    """Whether TensorFlow does, in a process that leaves the GPU to the trainings."""
+    code = "import tensorflow as tf; print(tf.config.list_physical_devices('GPU'))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return "GPU:0" in found.stdout
 
 
 def bundle(folder: Path) -> None:
