@@ -11,7 +11,7 @@ BUILD_SECONDS ?= 1800
 # Further extras to install, once: `make setup EXTRAS=gpu`.
 EXTRAS ?=
 
-.PHONY: help setup engine cluster cluster-down run test test-long test-matrix test-faults test-engine test-cluster test-install test-image test-pages test-gpu test-stack test-new-stack bench site lint
+.PHONY: help setup engine cluster cluster-down run test test-long test-formats test-matrix test-faults test-engine test-cluster test-install test-image test-pages test-gpu test-stack test-new-stack bench site lint
 
 help:  ## Say what there is.
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' Makefile | expand -t 24
@@ -36,6 +36,9 @@ test: setup  ## Run the tests (TESTS=tests/components for some of them).
 
 test-long: setup  ## Run further cases of what `make test` samples.
 	@.venv/bin/pytest $(PARALLEL) -m long -rs $(TESTS)
+
+test-formats: setup  ## Run further cases of the input: formats, stores, queries.
+	@.venv/bin/pytest $(PARALLEL) -m formats -rs $(TESTS)
 
 test-matrix: setup  ## Train each pair of features beside plain Keras (10 to 40 minutes).
 	@.venv/bin/pytest $(PARALLEL) -m matrix -rs $(TESTS)

@@ -18,16 +18,18 @@ from strategos.components.files import filesystems
 from strategos.components.records import tfrecords
 
 
-def records(files: Sequence[str]) -> tf.data.Dataset:
+def records(files: Sequence[str], *, by_tensorflow: bool = False) -> tf.data.Dataset:
     """The records of all files, in order, as scalar strings.
 
     Args:
       files: TFRecord files, as paths or URLs; a name that ends in `.gz` means GZIP.
+      by_tensorflow: See `of_kind`.
     """
     dataset = tf.data.TFRecordDataset([])
     for _, some in itertools.groupby(files, _kind):
         names = list(some)
-        dataset = dataset.concatenate(of_kind(tf.constant(names), names[0]))
+        read = of_kind(tf.constant(names), names[0], by_tensorflow=by_tensorflow)
+        dataset = dataset.concatenate(read)
     return dataset
 
 

@@ -18,6 +18,8 @@ _TESTS = Path(__file__).parents[1]
 # What `make test` leaves out, each with a stage of its own.
 MARKS = {
     "long": "further cases of what make test samples, of 4 s and more (make test-long)",
+    "formats": "further cases of the input: formats, settings, stores, queries "
+    "(make test-formats)",
     "faults": "kills, freezes or starves processes; takes long (make test-faults)",
     "engine": "of other engines than direct; most need Java and the jars of Flink "
     "(make test-engine)",
@@ -44,7 +46,7 @@ _UNMARKED = f"not ({' or '.join(MARKS)})"
 _CHOSEN = {
     "": _UNMARKED,
     "long": f"long and not ({' or '.join(each for each in MARKS if each != 'long')})",
-    "stack": f"stack and (long or {_UNMARKED})",
+    "stack": f"stack and (long or formats or {_UNMARKED})",
 }
 
 # Of files whose tests all have a mark.
@@ -70,7 +72,7 @@ _BY_STACK = (
     "components/trainer/launchers/kubernetes/test_staging.py",
     "components/trainer/loop/test_strategies.py",
     "components/trainer/loop/test_resumed_epochs.py",
-    "components/trainer/loop/test_parameter_server.py",
+    "components/trainer/loop/servers/test_parameter_server.py",
     "components/trainer/loop/checkpoint/test_checkpoints.py",
     *("components/trainer/loop/warm_start", "components/trainer/model/replicas"),
     "components/trainer/model/test_effects.py",
@@ -89,12 +91,15 @@ _BY_STACK = (
 # Where files take long, the longest first: so all of pytest's workers end together.
 # Others follow in the order of their names.
 _LONG = (
-    "components/trainer/loop/test_update_lock.py",
+    "components/trainer/loop/servers/test_update_lock.py",
     *("components/shards/flink/test_kills.py", "components/shards/flink"),
     *("e2e/cluster/test_kubeflow.py", "e2e/test_engine.py"),
     "components/trainer/launchers/kubernetes/test_jobs_cluster.py",
     *("components/transform/test_features.py", "components/trainer/gang"),
-    *("components/trainer/loop/test_parameter_server.py", "components/trainer/loop"),
+    *(
+        "components/trainer/loop/servers/test_parameter_server.py",
+        "components/trainer/loop",
+    ),
     *("components/trainer/hosts", "e2e", "components/trainer", "components/evaluator"),
     *("pipeline/runners", "pipeline/view", "test_wheel.py"),
 )

@@ -277,6 +277,31 @@ def gradients_of(model: Any, batch: tuple[Any, ...], weight: tf.Tensor) -> Any:
     return [gradient for gradient, _ in pairs]
 
 
+def answered(
+    model: Any, batch: tuple[Any, ...]
+) -> tuple[Any, Callable[[], dict[str, Any]]]:
+    """The outputs for some rows of an evaluation, before loss and metrics are counted.
+
+    Args:
+      model: A compiled model with the `test_step` of its Keras.
+      batch: The rows: features, label, and perhaps weights.
+
+    Returns:
+      The outputs; and a function that counts loss and metrics, and returns the logs.
+    """
+    if keras3.is_model(model):
+        return keras3.answered(model, batch)
+    features, labels, *weights = batch
+    outputs = model(features, training=False)
+
+    def measure() -> dict[str, Any]:
+        given = features, labels, outputs, weights[0] if weights else None
+        model.compute_loss(*given)
+        return model.compute_metrics(*given)
+
+    return outputs, measure
+
+
 def apply_gradients(model: Any, gradients: list[Any]) -> dict[str, Any]:
     """Updates the weights by what `gradients_of` has returned, or a sum of it.
 

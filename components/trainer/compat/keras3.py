@@ -359,25 +359,46 @@ def gradients_alone(
       For each trainable variable, its gradient: a tensor, `tf.IndexedSlices`, or None;
       and a function that counts loss and metrics, and returns the logs of the step.
     """
-    features, labels, *weights = batch
-    given = {"x": features, "y": labels}
-    given["sample_weight"] = weights[0] if weights else None
-    takes_training = model._call_has_training_arg
     with tf.GradientTape() as tape:
-        outputs = model(features, **({"training": True} if takes_training else {}))
-        loss = model._compute_loss(**given, y_pred=outputs, training=True)
+        given = _answers(model, batch, training=True)
+        loss = model._compute_loss(**given, training=True)
         scaled = model.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
     found = tape.gradient(scaled, model.trainable_weights)
+    return found, lambda: _measured(model, given, loss)
+
+
+def answered(
+    model: Any, batch: tuple[Any, ...]
+) -> tuple[Any, Callable[[], dict[str, Any]]]:
+    """As `compiled.answered`, for a Keras 3 model."""
+    given = _answers(model, batch, training=False)
 
     def measure() -> dict[str, Any]:
-        # Keras has divided the loss by the replicas.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        mean = loss * tf.cast(replicas, loss.dtype)
-        rows = tf.shape(tf.nest.flatten(labels)[0])[0]
-        model._loss_tracker.update_state(mean, sample_weight=rows)
-        return model.compute_metrics(**given, y_pred=outputs)
+        loss = model._compute_loss(**given, training=False)
+        return _measured(model, given, loss)
 
-    return found, measure
+    return given["y_pred"], measure
+
+
+def _answers(model: Any, batch: tuple[Any, ...], *, training: bool) -> dict[str, Any]:
+    """The arguments of a loss: some rows, and the model's outputs for them."""
+    features, labels, *weights = batch
+    mode = {"training": training} if model._call_has_training_arg else {}
+    return {
+        "x": features,
+        "y": labels,
+        "y_pred": model(features, **mode),
+        "sample_weight": weights[0] if weights else None,
+    }
+
+
+def _measured(model: Any, given: dict[str, Any], loss: tf.Tensor) -> dict[str, Any]:
+    # Keras has divided the loss by the replicas.
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    mean = loss * tf.cast(replicas, loss.dtype)
+    rows = tf.shape(tf.nest.flatten(given["y"])[0])[0]
+    model._loss_tracker.update_state(mean, sample_weight=rows)
+    return model.compute_metrics(**given)
 
 
 def build(model: Any, rows: Any) -> None:

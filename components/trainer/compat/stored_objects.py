@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,29 +48,36 @@ class Snapshot:
             )
 
 
-def snapshot(root: tf.train.Checkpoint) -> Snapshot:
+def snapshot(
+    root: tf.train.Checkpoint,
+    known: Callable[[Sequence[tuple[Any, str]]], Mapping[str, tf.Tensor]],
+) -> Snapshot:
     """Takes the values of all objects below `root`.
 
     Under several workers all of them call this: reading a variable may be a collective.
 
     Args:
       root: The objects, by structure.
+      known: Called with the objects and their keys; returns, by key, the values of
+        some, which are then not read.
     """
     saver = root._saver
     tensors, _, registered, graph = saver._gather_serialized_tensors()
     if registered:
         raise NotImplementedError(f"no snapshot of objects with {list(registered)}")
-    values = {}
-    for by_key in tensors.values():
-        for key, by_slice in by_key.items():
-            slices = by_slice if isinstance(by_slice, dict) else {"": by_slice}
-            for part, given in slices.items():
-                if (value := _value(given)) is not None:
-                    values[key, part.strip()] = value
     objects, _ = saver._graph_view.breadth_first_traversal()
     # The slots of a legacy optimizer are further nodes, after those of `objects`.
     pairs = zip(objects, graph.nodes[: len(objects)], strict=True)
     held = [(x, n.attributes[0].checkpoint_key) for x, n in pairs if n.attributes]
+    totals = known(held)
+    values = {(key, ""): value for key, value in totals.items()}
+    for by_key in tensors.values():
+        for key in by_key.keys() - totals.keys():
+            by_slice = by_key[key]
+            slices = by_slice if isinstance(by_slice, dict) else {"": by_slice}
+            for part, given in slices.items():
+                if (value := _value(given)) is not None:
+                    values[key, part.strip()] = value
     return Snapshot(values, held)
 
 

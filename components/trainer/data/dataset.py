@@ -127,12 +127,9 @@ class Split:
             batches = parts.of_blocks(
                 self._unpacked_blocks(self.stored.ordered(batch_size))
             )
-        elif self.columns is not None:
-            rows = parts.of(tf.range(self.rows, dtype=tf.int64), 0)
-            batches = self._fetched(rows, self.columns)
         else:
-            blocks = parts.of_blocks(records.ordered_blocks(self.files, batch_size))
-            batches = self._fetched(blocks, None)
+            keys = self._in_order(parts, streams=self.columns is None, here=True)
+            batches = self._fetched(keys, self.columns)
         return parsing.ready(batches.repeat(epochs), len(share))
 
     def shuffled(
@@ -190,7 +187,7 @@ class Split:
         self,
         batch_size: int,
         *,
-        seed: int,
+        seed: int | None = None,
         epochs: int | None,
         first_step: int = 0,
         pipelines: int = 1,
@@ -204,6 +201,7 @@ class Split:
 
         Args:
           batch_size: See `shuffled`, like for all arguments that are not listed here.
+          seed: See `shuffled`; None for the order of the files, from their start.
           pipelines: Number of input pipelines that divide the global batches.
           pipeline: Number of this pipeline: it gets every `pipelines`-th batch of the
             stream, from `first_step + pipeline` on.
@@ -211,15 +209,17 @@ class Split:
         Raises:
           UserError: `drop_last` leaves no batch.
         """
-        streamed = self.records
-        if self.stored is not None and self.stored.size > self.stored.limit:
-            with tf.init_scope():  # reads them now, not in the traced function
-                streamed = Records.count(self.files, self.stored.limit)
+        held = self.stored
+        streams = self.records is not None or (held and held.size > held.limit)
         parts = Parts(batch_size, 1, range(1), drop_last)
-        blocks = _blocks(streamed, here=False)
-        keys = self._keys(parts, seed, epochs, first_step, blocks)
+        if seed is None:
+            keys = self._in_order(parts, streams=streams).repeat(epochs)
+        else:
+            streamed = self._counted() if streams else None
+            blocks = _blocks(streamed, here=False)
+            keys = self._keys(parts, seed, epochs, first_step, blocks)
         keys = keys.shard(pipelines, tf.cast(pipeline, tf.int64))
-        if streamed is not None:
+        if streams:
             return parsing.ready(self._fetched(keys, None))
         files = tf.constant(self.files)
         whole = read_records.of_kind(files, self.files[0], by_tensorflow=True)
@@ -289,6 +289,28 @@ class Split:
         if self.stored is not None:
             return f"{read}; parsed once, to a temporary file"
         return f"{read}; streamed in every epoch, parsing only this worker's rows"
+
+    def _counted(self) -> Records:
+        """The serialized examples, counted now, not in a function that is traced."""
+        if self.records is not None:
+            return self.records
+        with tf.init_scope():
+            return Records.count(self.files, required(self.stored).limit)
+
+    def _in_order(
+        self, parts: Parts, *, streams: bool, here: bool = False
+    ) -> tf.data.Dataset:
+        """The rows of each batch in the order of the files, as of `_keys`.
+
+        Args:
+          parts: Divides a batch.
+          streams: Whether the rows are serialized examples, and not numbers.
+          here: Whether this process reads.
+        """
+        if streams:
+            blocks = records.ordered_blocks(self.files, parts.batch_size, here=here)
+            return parts.of_blocks(blocks)
+        return parts.of(tf.range(self.rows, dtype=tf.int64), 0)
 
     def _keys(
         self,

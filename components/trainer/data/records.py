@@ -188,19 +188,23 @@ def ordered(files: Sequence[str]) -> tf.data.Dataset:
     return read.records(files)
 
 
-def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
+def ordered_blocks(
+    files: Sequence[str], batch_size: int, *, here: bool
+) -> tf.data.Dataset:
     """The records of `files` in their order, in blocks as of `Records.blocks`.
 
     Args:
       files: TFRecord files.
       batch_size: Rows of a global batch.
+      here: Whether this process reads; else TensorFlow reads objects, too.
     """
 
     @no_autograph
     def block(block: tf.Tensor) -> Block:
         return block, tf.constant(0, tf.int64)
 
-    return ordered(files).batch(_ORDERED_BATCHES * batch_size).map(block)
+    rows = read.records(files, by_tensorflow=not here)
+    return rows.batch(_ORDERED_BATCHES * batch_size).map(block)
 
 
 def _sizes(files: Sequence[str]) -> tf.data.Dataset:

@@ -34,16 +34,25 @@ class Agreement:
         """
         if self.alone:
             return values
+        return tuple(self.sums(np.asarray(values, np.float64)).tolist())
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Sums arrays over the workers, all in one exchange.
+
+        Args:
+          values: Numbers of this worker, float64, of the same shape in each.
+        """
+        if self.alone:
+            return values
         replicas = self._strategy.num_replicas_in_sync // self.workers
 
         def given_by(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
             # One replica carries its worker's value: sevenths of 3 do not add up to 3.
             speaks = context.replica_id_in_sync_group % replicas == 0
-            return tf.constant(np.asarray(values, np.float64) * speaks)
+            return tf.constant(values * speaks)
 
         shares = self._strategy.experimental_distribute_values_from_function(given_by)
-        summed = self._strategy.reduce("SUM", shares, axis=None)
-        return tuple(float(value) for value in summed.numpy())
+        return self._strategy.reduce("SUM", shares, axis=None).numpy()
 
     def any(self, holds: bool) -> bool:
         """Whether something holds for any of the workers.

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from strategos.components.trainer.compat import keras3, keras3_replicas, optimizers
 from strategos.components.trainer.data.parts import rows_of
-from strategos.components.trainer.loop import update_lock
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.servers import update_lock
 from strategos.components.trainer.model.context import TrainingContext
 
 Logs = dict[str, Any]
@@ -44,8 +44,8 @@ def fit(
       position: Position at which training starts; updated after each step.
       end_epoch: The epoch after the last one, counted from 0.
       feed: Returns the stream of batches from a given step on, which has no end.
-      evaluation: Batches to evaluate on after each epoch; None under a strategy whose
-        workers do not take steps together: the hooks evaluate.
+      evaluation: Batches to evaluate on after each epoch; None under parameter
+        servers: the hooks evaluate.
       evaluation_steps: Number of batches of `evaluation`.
       hooks: The callbacks.
     """
@@ -60,21 +60,6 @@ def fit(
             logs |= {f"val_{name}": value for name, value in measured.items()}
         hooks.on_epoch_end(epoch, logs)
     optimizers.finalize(model)
-
-
-def evaluate(model: Any, hooks: Hooks, batches: Any, steps: int) -> Logs:
-    """Evaluates a model outside of any strategy.
-
-    Args:
-      model: A compiled Keras 3 model with its metrics, see `keras3.build`.
-      hooks: The callbacks.
-      batches: The batches of the evaluation split.
-      steps: Their number.
-
-    Returns:
-      The metrics.
-    """
-    return _evaluate(model, hooks, _Steps(model, _test_step(model)), batches, steps)
 
 
 class _Loop:
@@ -99,7 +84,7 @@ class _Loop:
                 return model.train_step(batch)
 
         self._train = _Scheduled(model) if scheduled else _Steps(model, train)
-        self._test = _Steps(model, _test_step(model))
+        self._test = _Steps(model, lambda *batch: model.test_step(batch))
 
     def train(self, batches: Iterator[Any]) -> Logs:
         """Takes the steps that are left in the epoch.
@@ -133,25 +118,17 @@ class _Loop:
         Returns:
           The metrics.
         """
-        return _evaluate(self._model, self._hooks, self._test, batches, left)
-
-
-def _test_step(model: Any) -> Callable[..., Any]:
-    return lambda *batch: model.test_step(batch)
-
-
-def _evaluate(model: Any, hooks: Hooks, test: _Steps, batches: Any, left: int) -> Logs:
-    batches, done = iter(batches), 0
-    hooks.on_test_begin()
-    model.reset_metrics()
-    logs: Logs = {}
-    while done < left:
-        hooks.on_test_batch_begin(done)
-        logs, steps = test(batches, left - done)
-        done += steps
-        hooks.on_test_batch_end(done - 1, logs)
-    hooks.on_test_end(logs)
-    return dict(logs)
+        hooks, done = self._hooks, 0
+        hooks.on_test_begin()
+        self._model.reset_metrics()
+        logs: Logs = {}
+        while done < left:
+            hooks.on_test_batch_begin(done)
+            logs, steps = self._test(batches, left - done)
+            done += steps
+            hooks.on_test_batch_end(done - 1, logs)
+        hooks.on_test_end(logs)
+        return dict(logs)
 
 
 class _Steps:

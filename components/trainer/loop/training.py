@@ -24,7 +24,6 @@ from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
-from strategos.components.trainer.loop.asynchronous import Asynchronous
 from strategos.components.trainer.loop.checkpoint import checkpoints
 from strategos.components.trainer.loop.checkpoint.cadence import Cadence
 from strategos.components.trainer.loop.checkpoint.checkpoints import Found
@@ -45,6 +44,7 @@ from strategos.components.trainer.loop.progress import (
     numerics_checked,
     step_named,
 )
+from strategos.components.trainer.loop.servers.asynchronous import Asynchronous
 from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.synchronous import Synchronous
 from strategos.components.trainer.model import effects, out_of_memory

@@ -17,9 +17,9 @@ from strategos.components.trainer.data import dataset
 from strategos.components.trainer.distribution import devices, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
-from strategos.components.trainer.loop import asynchronous
 from strategos.components.trainer.loop.model_builder import configure_step
 from strategos.components.trainer.loop.progress import numerics_checked, recorded
+from strategos.components.trainer.loop.servers import asynchronous
 from strategos.components.trainer.loop.state import saved_weights
 from strategos.components.trainer.loop.training import Training
 from strategos.components.trainer.model import out_of_memory, workload

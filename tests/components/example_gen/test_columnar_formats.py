@@ -161,7 +161,7 @@ def test_parts_of_any_size_hold_each_row_once(tmp_path, name):
         ]
 
 
-@pytest.mark.long
+@pytest.mark.formats
 def test_images_come_in_batches_that_fit_in_memory(tmp_path):
     pixels = pa.array(
         [[each % 256] * 12_288 for each in range(500)], pa.list_(pa.uint8())

@@ -122,7 +122,7 @@ def test_keys_of_a_split_do_not_depend_on_the_decimal_mark(tmp_path, run):
     assert sides[0] == sides[1]
 
 
-@pytest.mark.long
+@pytest.mark.formats
 @pytest.mark.parametrize("form", [CsvFormat("|", "'"), CsvFormat(";", "")])
 def test_parts_of_any_size_have_the_same_rows(tmp_path, form):
     fields = ["", "a", "'b'", "'c|;d'", "'two\nlines'", "'say ''x'''", 'x"', '"', "ü"]

@@ -49,7 +49,7 @@ def text(seed: int) -> bytes:
     return draw.choice([b"", b"\xef\xbb\xbf"]) + written.encode()
 
 
-@pytest.mark.long
+@pytest.mark.formats
 def test_csv_in_parts_of_any_size_has_the_same_rows(tmp_path):
     several = 0
     for seed in range(120):
@@ -113,7 +113,7 @@ def texts(tmp_path):
     return tmp_path
 
 
-@pytest.mark.long
+@pytest.mark.formats
 @pytest.mark.parametrize("declared", [False, True])
 def test_examples_are_the_same_for_any_cut(texts, run, monkeypatch, declared):
     schema = ""

@@ -70,7 +70,7 @@ def expected(rows):
         yield [[convert[kind](text)] if text else [] for kind, (_, text) in pairs]
 
 
-@pytest.mark.long
+@pytest.mark.formats
 @settings(derandomized, max_examples=15, phases=[Phase.generate])  # each is a run
 @given(rows=ROWS, size=st.integers(1, 200), end=st.sampled_from(["\n", "\r\n"]))
 def test_every_row_is_written_once_with_its_values(

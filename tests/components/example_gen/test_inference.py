@@ -72,7 +72,7 @@ def test_null_spelling_is_missing_in_a_column_of_numbers(table, run, spelling):
     assert written.report() == ["INT: n, x", "FLOAT: y"]
 
 
-@pytest.mark.long
+@pytest.mark.formats
 def test_values_beside_null_spellings_stay_in_every_batch_of_a_large_file(
     run, tmp_path
 ):

@@ -37,7 +37,7 @@ def counted(stats):
     return found
 
 
-@pytest.mark.long
+@pytest.mark.formats
 def test_statistics_count_missing_values_as_tfdv_does_from_the_csv(data, run):
     import tensorflow_data_validation as tfdv
 

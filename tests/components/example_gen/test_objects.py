@@ -33,7 +33,7 @@ PATTERNS = (
 
 
 @pytest.fixture(
-    scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.long)]
+    scope="module", params=["s3", pytest.param("gs", marks=pytest.mark.formats)]
 )
 def object_store(request):
     return request.param
@@ -177,7 +177,7 @@ def test_parquet_is_read_by_row_group(tmp_path, upload, run):
     assert files_of(there) == files_of(here)
 
 
-@pytest.mark.long
+@pytest.mark.formats
 def test_each_format_is_read_as_here(tmp_path, upload, run, monkeypatch):
     rows = [{"x": n, "s": f"ü{n}" if n % 3 else None, "y": n % 2} for n in range(200)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)

@@ -209,7 +209,7 @@ TYPES = """
 """
 
 
-@pytest.mark.long
+@pytest.mark.formats
 def test_values_of_postgresql(postgresql, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "wrong")
     query = Query(postgresql, TYPES, f"{tmp_path}/of.parquet")

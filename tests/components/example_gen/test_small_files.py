@@ -137,8 +137,8 @@ def table(seed: int) -> str:
     "by",
     [
         "ratio",
-        pytest.param("hash", marks=pytest.mark.long),
-        pytest.param("span", marks=pytest.mark.long),
+        pytest.param("hash", marks=pytest.mark.formats),
+        pytest.param("span", marks=pytest.mark.formats),
     ],
 )
 def test_examples_are_those_of_files_that_are_read_alone(tmp_path, run, by):

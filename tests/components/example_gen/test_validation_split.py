@@ -78,7 +78,7 @@ def read(examples, split):
 
 
 @pytest.mark.parametrize(
-    "suffix", ["csv", pytest.param("parquet", marks=pytest.mark.long)]
+    "suffix", ["csv", pytest.param("parquet", marks=pytest.mark.formats)]
 )
 @pytest.mark.parametrize("by", ["hash", "ratio", "span"])
 def test_files_of_eval_are_the_same_with_and_without_validation(

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import compiled, keras3, stored_objects
+from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.wording import abridged, quoted
 
 Held = Sequence[tuple[Any, str]]
@@ -150,7 +152,7 @@ def _saved(part: Any) -> list[Any]:
 def _taken(
     root: tf.train.Checkpoint, variables: Iterable[Any]
 ) -> stored_objects.Snapshot:
-    values = stored_objects.snapshot(root)
+    values = stored_objects.snapshot(root, _present_totals)
     missing = _missing(values.held, variables)
     if missing:
         raise UserError(
@@ -189,6 +191,27 @@ def _totals(held: Held) -> Iterator[tuple[Sequence[tf.Variable], str]]:
     for variable, key in held:
         if keras3.is_total_of_replicas(variable):
             yield here.experimental_local_results(keras3.of_tensorflow(variable)), key
+
+
+def _present_totals(held: Held) -> dict[str, tf.Tensor]:
+    """By key, the totals over all replicas; all workers exchange them at once.
+
+    TensorFlow would exchange one variable after the other.
+    """
+    pairs = list(_totals(held))
+    if not pairs:
+        return {}
+    here = [sum(np.asarray(each, np.float64) for each in parts) for parts, _ in pairs]
+    strategy = tf.distribute.get_strategy()
+    workers = strategy.num_replicas_in_sync // len(pairs[0][0])
+    sums = Agreement(strategy, workers).sums(np.concatenate([x.ravel() for x in here]))
+    ends = np.cumsum([each.size for each in here])[:-1]
+    return {
+        key: tf.constant(total.reshape(value.shape), parts[0].dtype)
+        for (parts, key), value, total in zip(
+            pairs, here, np.split(sums, ends), strict=True
+        )
+    }
 
 
 def _whole(part: Any) -> tf.train.Checkpoint:

@@ -259,6 +259,21 @@ def test_remote_pipelines_take_turns_at_the_batches_of_one_device(
     assert not traced.captured_inputs
 
 
+@pytest.mark.parametrize("pipelines", [1, 2])
+def test_remote_pipelines_take_turns_in_the_order_of_the_files(split, pipelines):
+    import tensorflow as tf
+
+    @tf.function
+    def make(pipeline):
+        return split.remote(5, epochs=2, pipelines=pipelines, pipeline=pipeline)
+
+    passes = 2 * _order(split.ordered(5))
+    for pipeline in range(pipelines):
+        assert _order(make(tf.constant(pipeline))) == passes[pipeline::pipelines]
+    traced = make.get_concrete_function(tf.TensorSpec([], tf.int32))
+    assert not traced.captured_inputs
+
+
 def test_the_log_line_describes_what_is_read(split):
     length = sum(Path(file).stat().st_size for file in split.files)
     size = f"23 rows from 3 files ({length} bytes)"

@@ -135,16 +135,18 @@ def test_both_ends_are_those_of_examples_in_memory(split, in_memory):
 
 
 def test_remote_pipelines_read_the_files_themselves(split, in_memory):
-    def order(limit):
+    def order(limit, seed):
         kept = dataclasses.replace(split.stored, limit=limit)
         found = dataclasses.replace(split, stored=kept)
-        made = tf.function(lambda: found.remote(16, seed=3, epochs=1))
+        made = tf.function(lambda: found.remote(16, seed=seed, epochs=1))
         assert not made.get_concrete_function().captured_inputs
         return _order(made())
 
     whole = _order(in_memory.shuffled(16, seed=3, epochs=1))
-    assert order(1 << 20) == whole
-    assert sorted(sum(order(4096), [])) == list(range(ROWS))
+    assert order(1 << 20, 3) == whole
+    assert sorted(sum(order(4096, 3), [])) == list(range(ROWS))
+    in_order = _order(in_memory.ordered(16))
+    assert order(1 << 20, None) == order(4096, None) == in_order
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ servers, and applies its gradients there. No worker waits for the others, so the
 of updates, and with it the result, differs from run to run. With a single worker the
 order, and so every digit of the result, equals training on one device.
 
-Two things are exact in any case: checkpoints, saved while no step is running, and the
-evaluation after each epoch, in the coordinator on an ordinary copy of the model.
+Two things are exact in any case: checkpoints and the evaluation after each epoch, since
+no step is running meanwhile. All workers evaluate.
 """
 
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import functools
 import logging
 import time
@@ -34,12 +33,15 @@ from strategos.components.trainer.compat import (
 from strategos.components.trainer.data.dataset import Split
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
-from strategos.components.trainer.loop import keras3_loop, update_lock
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.model_builder import ModelBuilder
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.servers import update_lock
+from strategos.components.trainer.loop.servers.evaluation import SharedEvaluation
 from strategos.components.trainer.model.comparison import structure
+
+Callbacks = list[tf.keras.callbacks.Callback]
 
 STEPS_AHEAD = 8
 """Most steps per worker that are scheduled and have not been reported yet."""
@@ -80,9 +82,9 @@ def serve(cluster: ClusterSpec) -> NoReturn:
 class Asynchronous:
     """The parts of an asynchronous training, with a second, ordinary model.
 
-    The workers read examples and compute gradients. The ordinary model, in the
-    coordinator, gets the weights for exact evaluation and for the export. Only it reads
-    the weights of `trainer.warm_start`: the workers' model starts from its weights.
+    The workers read examples, compute gradients and evaluate. The ordinary model, in
+    the coordinator, gets the weights for the export. Only it reads the weights of
+    `trainer.warm_start`: the workers' model starts from its weights.
 
     Args:
       builder: Builds both models, and has their examples.
@@ -118,16 +120,20 @@ class Asynchronous:
             update_lock.lock_updates(model)
         return model
 
-    def hooks(self, keeper: Keeper, *common: Any) -> AsyncHooks:
-        """The hooks of the training; `common` are the arguments of every `Hooks`."""
-        evaluated = self._builder.evaluated
-        batches = keras3.batches(self._ordinary, evaluated.ordered)
+    def hooks(
+        self, keeper: Keeper, callbacks: Callbacks, model: tf.keras.Model, *others: Any
+    ) -> AsyncHooks:
+        """The hooks of the training, with the arguments of every `Hooks`."""
+        split, workers = self._builder.evaluated, self._workers
+        share = functools.partial(split.remote, epochs=None, pipelines=workers)
+        feed = functools.partial(keras3.batches(model, share), self._batch_size)
+        steps = split.steps(self._batch_size)
         return AsyncHooks(
-            *common,
-            workers=self._workers,
-            ordinary=self._ordinary,
-            evaluation=batches(self._batch_size),
-            evaluation_steps=evaluated.steps(self._batch_size),
+            callbacks,
+            model,
+            *others,
+            workers=workers,
+            evaluate=SharedEvaluation(model, feed, steps=steps, workers=workers).run,
             pauses=keeper.is_due,
         )
 
@@ -221,9 +227,7 @@ class AsyncHooks(Hooks):
       position: The position of training.
       epochs: Passes over the data.
       workers: Number of workers.
-      ordinary: A copy of the model outside of any strategy, for evaluation.
-      evaluation: Batches to evaluate on after each epoch.
-      evaluation_steps: Their number.
+      evaluate: Called after each epoch with these hooks; returns the metrics.
       pauses: Maps a step number to whether callbacks need the exact weights after that
         step, e.g. to save a checkpoint. If so, all scheduled steps end before the
         callbacks are called.
@@ -231,15 +235,13 @@ class AsyncHooks(Hooks):
 
     def __init__(
         self,
-        callbacks: list[tf.keras.callbacks.Callback],
+        callbacks: Callbacks,
         model: tf.keras.Model,
         position: Position,
         epochs: int,
         *,
         workers: int,
-        ordinary: tf.keras.Model,
-        evaluation: tf.data.Dataset,
-        evaluation_steps: int,
+        evaluate: Callable[[tf.keras.callbacks.CallbackList], dict[str, Any]],
         pauses: Callable[[int], bool],
     ):
         super().__init__(callbacks, model, position, epochs)
@@ -250,9 +252,7 @@ class AsyncHooks(Hooks):
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._under_way: collections.deque[tuple[int, Any]] = collections.deque()
         self._most = STEPS_AHEAD * workers
-        self._ordinary = ordinary
-        self._evaluation, self._evaluation_steps = evaluation, evaluation_steps
-        self._pauses = pauses
+        self._evaluate, self._pauses = evaluate, pauses
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Does nothing: the step is scheduled, but has not begun."""
@@ -274,7 +274,8 @@ class AsyncHooks(Hooks):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Waits for all steps and evaluates, so that callbacks get `val_…` too."""
         self._report_all()
-        logs.update(self._evaluated())
+        metrics = self._evaluate(self)
+        logs.update({f"val_{name}": value for name, value in metrics.items()})
         super().on_epoch_end(epoch, logs)
 
     def _report_all(self) -> None:
@@ -288,23 +289,6 @@ class AsyncHooks(Hooks):
         self._position.is_exact = not self._under_way
         super().on_train_batch_begin(batch)
         super().on_train_batch_end(batch, logs)
-
-    def _evaluated(self) -> dict[str, float]:
-        self._ordinary.set_weights(self.model.get_weights())
-        evaluate = functools.partial(
-            self._ordinary.evaluate,
-            self._evaluation,
-            callbacks=self,
-            verbose=0,
-            return_dict=True,
-        )
-        if keras3.is_model(self._ordinary):
-            given = self, self._evaluation, self._evaluation_steps
-            evaluate = functools.partial(keras3_loop.evaluate, self._ordinary, *given)
-        # In another thread, because this one is in the scope of the strategy.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            metrics = thread.submit(evaluate).result()
-        return {f"val_{name}": value for name, value in metrics.items()}
 
     def _disallow_batch_hooks_in_ps_strategy(self) -> None:
         """Allows batch-level callbacks: they are called with plain numbers here."""

@@ -1,0 +1,1 @@
+"""Training with variables on parameter servers."""

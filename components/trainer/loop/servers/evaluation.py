@@ -1,0 +1,139 @@
+"""Evaluates a model whose variables are on parameter servers, on all its workers.
+
+Each of n workers reads every n-th batch of the evaluation split. The answers are
+computed side by side; one worker at a time adds to the metrics, which are on the
+servers, too. No step of training runs meanwhile, so all rows meet the same weights.
+With one worker the sums have the order, and so the digits, of one device.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from strategos.components.trainer.compat import compiled, keras3
+from strategos.components.trainer.loop.servers import update_lock
+
+_STEPS = 8  # of a worker between two reports
+
+
+class SharedEvaluation:
+    """The evaluations of one training, called in the scope of its strategy.
+
+    Args:
+      model: A compiled model of either Keras, with variables on parameter servers.
+      feed: Called as `feed(pipeline=worker)` in a function that runs on that worker.
+        Returns its batches of one pass after the other: of n workers, worker 0 gets
+        batches 0, n, 2n, … of all passes in a row.
+      steps: Batches of a pass.
+      workers: Number of workers.
+    """
+
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        feed: Callable[..., tf.data.Dataset],
+        *,
+        steps: int,
+        workers: int,
+    ):
+        self._model, self._feed, self._steps = model, feed, steps
+        self._workers = range(workers)
+        self._strategy = tf.distribute.get_strategy()
+        self._test = _step(model, is_alone=workers == 1)
+        self._run = self._several
+        if not model.run_eagerly:
+            self._run = tf.function(self._several, autograph=False)
+        self._batches: list[Any] = []
+        self._begun = 0  # batches of all passes so far
+
+    def run(self, hooks: tf.keras.callbacks.CallbackList) -> dict[str, float]:
+        """Evaluates on all batches once.
+
+        Args:
+          hooks: The callbacks. They are called after some batches at a time.
+
+        Returns:
+          The metrics.
+        """
+        if not self._batches:
+            self._batches = list(map(self._batches_of, self._workers))
+        hooks.on_test_begin()
+        self._model.reset_metrics()
+        batches = range(self._begun, self._begun + self._steps)
+        left = [_share(batches, worker, self._workers) for worker in self._workers]
+        done = 0
+        with concurrent.futures.ThreadPoolExecutor(len(self._workers)) as threads:
+            while done < self._steps:
+                due = [min(_STEPS, steps) for steps in left]
+                left = [steps - now for steps, now in zip(left, due, strict=True)]
+                hooks.on_test_batch_begin(done)
+                list(threads.map(self._take, self._workers, due))
+                done += sum(due)
+                hooks.on_test_batch_end(done - 1, self._logs())
+        self._begun = batches.stop
+        logs = self._logs()
+        hooks.on_test_end(logs)
+        return logs
+
+    def _batches_of(self, worker: int) -> Any:
+        """An iterator, on a worker, over its batches."""
+        with tf.device(_device(worker)):
+            feed = tf.function(lambda: self._feed(pipeline=worker), autograph=False)
+            return iter(feed())
+
+    def _take(self, worker: int, steps: int) -> None:
+        if steps:
+            with self._strategy.scope(), tf.device(_device(worker)):
+                self._run(self._batches[worker], tf.constant(steps))
+
+    def _several(self, batches: Any, steps: tf.Tensor) -> None:
+        def one(number: tf.Tensor) -> tuple[tf.Tensor]:
+            self._strategy.run(self._test, args=next(batches))
+            return (number + 1,)
+
+        tf.while_loop(lambda number: number < steps, one, [tf.constant(0)])
+
+    def _logs(self) -> dict[str, float]:
+        return tf.nest.map_structure(_plain, dict(self._model.get_metrics_result()))
+
+
+def _plain(value: Any) -> Any:
+    """A metric's result as a number, or an array of one value for each class."""
+    array = np.asarray(value)
+    return array if array.ndim else array.item()
+
+
+def _share(batches: range, worker: int, workers: range) -> int:
+    """How many of some batches a worker has: those of its number modulo all."""
+    return sum(batch % len(workers) == worker for batch in batches)
+
+
+def _device(worker: int) -> str:
+    return f"/job:worker/replica:0/task:{worker}"
+
+
+def _step(model: tf.keras.Model, *, is_alone: bool) -> Callable[..., None]:
+    """Answers a batch and adds to the metrics, one worker at a time.
+
+    Args:
+      model: The compiled model.
+      is_alone: Whether there is only one worker.
+    """
+    locked = update_lock.lock_of(model.optimizer)
+    is_own = keras3.is_overridden(model, "test_step")
+
+    def test(*batch: Any) -> None:
+        if is_alone or is_own:
+            with locked([]):
+                model.test_step(batch)
+            return
+        outputs, measure = compiled.answered(model, batch)
+        with locked(tf.nest.flatten(outputs, expand_composites=True)):
+            measure()
+
+    return test

@@ -1,0 +1,88 @@
+"""The evaluation of a model on parameter servers, by all its workers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from strategos.components.trainer import launchers
+from strategos.components.trainer.operation import Operation
+
+EPOCHS = 3
+BATCH = 48
+# `Told` prints on the worker that answers. Workers that added to `Own` at once would
+# lose rows.
+MODEL = """
+import tensorflow as tf
+import {package} as keras
+
+class Told(keras.layers.Layer):
+    def call(self, x, training=None):
+        if not training:
+            tf.print("answers", tf.shape(x)[0])
+        return x
+
+class Own(keras.metrics.Metric):
+    def __init__(self, name="own", **others):
+        super().__init__(name=name, **others)
+        self.total = self.add_weight(name="total", initializer="zeros")
+        self.rows = self.add_weight(name="rows", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        off = tf.abs(tf.cast(y_true, tf.float32) - y_pred)
+        self.total.assign(self.total + tf.reduce_sum(off))
+        self.rows.assign(self.rows + tf.cast(tf.shape(off)[0], tf.float32))
+
+    def result(self):
+        return self.total / self.rows
+
+def build_model(context):
+    features = context.inputs(*{arguments})
+    inputs = {name: features[name] for name in ("carrier", "distance", "temp")}
+    known = keras.layers.IntegerLookup(vocabulary=[1, 2, 3])(inputs["carrier"])
+    known = keras.layers.Flatten()(keras.layers.Embedding(4, 2)(known))
+    parts = [known, inputs["distance"], inputs["temp"]]
+    hidden = Told()(keras.layers.Concatenate()(parts))
+    hidden = keras.layers.Dense(8, "relu", kernel_regularizer="l2")(hidden)
+    model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
+    model.compile(
+        keras.optimizers.Adam(1e-2), "binary_crossentropy",
+        metrics=["accuracy", keras.metrics.AUC(name="auc"), Own()])
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "workers"),
+    [
+        ("tf_keras", 2),
+        pytest.param("tf_keras", 3, marks=pytest.mark.long),
+        pytest.param("keras", 2, marks=pytest.mark.long),
+    ],
+)
+def test_each_worker_answers_its_share_and_the_metrics_are_those_of_all_rows(
+    workload, make_spec, capfd, package, workers
+):
+    from strategos.components.records.read import records
+
+    arguments = "[keras]" if package == "keras" else "[]"
+    text = MODEL.replace("{package}", package).replace("{arguments}", arguments)
+    workload.write_module(f"shared_{package}", text)
+    spec = make_spec(
+        module=f"shared_{package}",
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        distribution={"strategy": "parameter_server", "workers": workers},
+    )
+    found = launchers.launch(spec, Operation())
+    assert found["evaluation"].keys() == {"loss", "accuracy", "auc", "own"}
+    for name, value in found["evaluation"].items():  # by Keras, of the exported weights
+        measured = found["history"][f"val_{name}"][-1]
+        assert value == pytest.approx(measured, abs=1e-6), name
+    told = re.findall(r"\[worker-(\d)\] answers (\d+)", capfd.readouterr().err)
+    shares = [0] * workers
+    for worker, rows in told:
+        shares[int(worker)] += int(rows)
+    assert sum(shares) == EPOCHS * sum(1 for _ in records(spec.eval_files))
+    assert max(shares) - min(shares) <= BATCH
