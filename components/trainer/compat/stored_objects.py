@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util.object_identity import ObjectIdentityDictionary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Snapshot:
 
 def snapshot(
     root: tf.train.Checkpoint,
-    known: Callable[[Sequence[tuple[Any, str]]], Mapping[str, tf.Tensor]],
+    known: Callable[[Sequence[Any]], Iterable[tuple[Any, tf.Tensor]]] = lambda _: (),
 ) -> Snapshot:
     """Takes the values of all objects below `root`.
 
@@ -58,27 +59,43 @@ def snapshot(
 
     Args:
       root: The objects, by structure.
-      known: Called with the objects and their keys; returns, by key, the values of
-        some, which are then not read.
+      known: Called with the objects; returns pairs of a variable among them and its
+        value, which is then not read. Default: none are known.
     """
     saver = root._saver
+    objects, _ = saver._graph_view.breadth_first_traversal()
+    in_place_of = ObjectIdentityDictionary()
+    for variable, value in known(objects):
+        in_place_of[variable] = _Known(value)
+    saver._object_map = in_place_of
     tensors, _, registered, graph = saver._gather_serialized_tensors()
     if registered:
         raise NotImplementedError(f"no snapshot of objects with {list(registered)}")
-    objects, _ = saver._graph_view.breadth_first_traversal()
-    # The slots of a legacy optimizer are further nodes, after those of `objects`.
-    pairs = zip(objects, graph.nodes[: len(objects)], strict=True)
-    held = [(x, n.attributes[0].checkpoint_key) for x, n in pairs if n.attributes]
-    totals = known(held)
-    values = {(key, ""): value for key, value in totals.items()}
+    values = {}
     for by_key in tensors.values():
-        for key in by_key.keys() - totals.keys():
-            by_slice = by_key[key]
+        for key, by_slice in by_key.items():
             slices = by_slice if isinstance(by_slice, dict) else {"": by_slice}
             for part, given in slices.items():
                 if (value := _value(given)) is not None:
                     values[key, part.strip()] = value
+    # The slots of a legacy optimizer are further nodes, after those of `objects`.
+    pairs = zip(objects, graph.nodes[: len(objects)], strict=True)
+    held = [(x, n.attributes[0].checkpoint_key) for x, n in pairs if n.attributes]
     return Snapshot(values, held)
+
+
+class _Known(tf.__internal__.tracking.AutoTrackable):
+    """Stands for a variable whose value is known.
+
+    Args:
+      value: The value.
+    """
+
+    def __init__(self, value: tf.Tensor):
+        self._value = value
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return {"VARIABLE_VALUE": self._value}
 
 
 def _value(given: Any) -> tf.Tensor | None:
@@ -139,7 +156,8 @@ def descendants(root: tf.train.Checkpoint) -> list[Any]:
         except ValueError:
             owner._delete_tracking(name)
             return descendants(root)
-        owns = hasattr(each, "_delete_tracking")  # is no container
+        # Is no container. A variable of several replicas would read its value here.
+        owns = hasattr(type(each), "_delete_tracking")
         for key, part in parts.items():
             if id(part) not in by_id:
                 by_id[id(part)] = part

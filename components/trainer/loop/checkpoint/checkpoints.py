@@ -79,9 +79,10 @@ class Checkpoints:
     """The newest checkpoints of one training run, in one folder.
 
     All workers of a gang save together, because reading a variable may be a collective;
-    the chief writes. `save` takes the values, and a thread writes them to files while
-    training goes on; the next save waits for it. A checkpoint is complete once its
-    `state.json` exists: the last file, put in place by a rename.
+    others than the chief read no further ones. `save` takes the values, and a thread
+    writes them to files while training goes on; the next save waits for it. A
+    checkpoint is complete once its `state.json` exists: the last file, put in place by
+    a rename.
 
     Args:
       folder: Folder of the checkpoints: a path or a URL.
@@ -125,7 +126,11 @@ class Checkpoints:
           OSError: The one before could not be written, see `finish`.
         """
         self.finish()
-        taken = {name: stored_variables.taken(part) for name, part in parts.items()}
+        taken = {
+            name: stored_variables.taken(part)
+            for name, part in parts.items()
+            if self.is_chief or stored_variables.is_exchanged(part)
+        }
         if self.is_chief:
             copies = {name: np.array(array) for name, array in arrays.items()}
             text = json.dumps({**state, "step": step})

@@ -122,13 +122,15 @@ def _step(model: tf.keras.Model, *, is_alone: bool) -> Callable[..., None]:
 
     Args:
       model: The compiled model.
-      is_alone: Whether there is only one worker.
+      is_alone: Whether there is only one worker, perhaps with an optimizer without
+        counter, which has no lock.
     """
+    if is_alone:
+        return lambda *batch: model.test_step(batch)
     locked = update_lock.lock_of(model.optimizer)
-    is_own = keras3.is_overridden(model, "test_step")
 
     def test(*batch: Any) -> None:
-        if is_alone or is_own:
+        if keras3.is_overridden(model, "test_step"):
             with locked([]):
                 model.test_step(batch)
             return

@@ -42,6 +42,17 @@ def taken(part: Any) -> stored_objects.Snapshot:
     return _taken(_whole(part), _saved(part))
 
 
+def is_exchanged(part: Any) -> bool:
+    """Whether replicas have values of their own of a variable: reading is a collective.
+
+    Args:
+      part: See `taken`.
+    """
+    parts = map(keras3.of_tensorflow, stored_objects.descendants(_whole(part)))
+    on_read = tf.VariableSynchronization.ON_READ
+    return any(getattr(x, "synchronization", None) == on_read for x in parts)
+
+
 def read(part: Any, path: str, *, is_chief: bool = True) -> list[str]:
     """Reads files that `taken(part).write` wrote.
 
@@ -76,8 +87,8 @@ def add_totals(part: Any, path: str) -> None:
       path: Prefix of the files.
     """
     reader = tf.train.load_checkpoint(path)
-    for variables, key in _totals(stored_objects.held(path, _whole(part))):
-        variables[0].assign_add(reader.get_tensor(key))
+    for variable, key in _totals(stored_objects.held(path, _whole(part))):
+        _here(variable)[0].assign_add(reader.get_tensor(key))
 
 
 def write_weights(model: tf.keras.Model, path: str) -> None:
@@ -181,37 +192,48 @@ def _missing(held: Held, variables: Iterable[Any]) -> list[str]:
 def _set_totals(held: Held, path: str, is_chief: bool) -> None:
     """Sets each variable that replicas sum, see `set_total`."""
     reader = tf.train.load_checkpoint(path)
-    for variables, key in _totals(held):
-        set_total(variables, reader.get_tensor(key), is_chief)
+    for variable, key in _totals(held):
+        set_total(_here(variable), reader.get_tensor(key), is_chief)
 
 
-def _totals(held: Held) -> Iterator[tuple[Sequence[tf.Variable], str]]:
-    """For each total, the variables of this task's replicas and the key in a file."""
-    here = tf.distribute.get_strategy()
-    for variable, key in held:
-        if keras3.is_total_of_replicas(variable):
-            yield here.experimental_local_results(keras3.of_tensorflow(variable)), key
+def _totals(held: Held) -> Iterator[tuple[Any, str]]:
+    """The variables that replicas sum, each with its key in a file."""
+    return ((x, key) for x, key in held if keras3.is_total_of_replicas(x))
 
 
-def _present_totals(held: Held) -> dict[str, tf.Tensor]:
-    """By key, the totals over all replicas; all workers exchange them at once.
-
-    TensorFlow would exchange one variable after the other.
-    """
-    pairs = list(_totals(held))
-    if not pairs:
-        return {}
-    here = [sum(np.asarray(each, np.float64) for each in parts) for parts, _ in pairs]
+def _here(variable: Any) -> Sequence[tf.Variable]:
+    """The variables of this task's replicas."""
     strategy = tf.distribute.get_strategy()
-    workers = strategy.num_replicas_in_sync // len(pairs[0][0])
+    return strategy.experimental_local_results(keras3.of_tensorflow(variable))
+
+
+def _present_totals(objects: Iterable[Any]) -> Iterator[tuple[Any, tf.Tensor]]:
+    """The totals over all replicas, which all workers exchange at once.
+
+    TensorFlow would exchange one variable after the other, twice.
+
+    Args:
+      objects: Objects, variables that replicas sum among them.
+
+    Returns:
+      Pairs of such a variable and its total.
+    """
+    totals = list(filter(keras3.is_total_of_replicas, objects))
+    if not totals:
+        return iter(())
+    here = [_sum(_here(each)) for each in totals]
+    strategy = tf.distribute.get_strategy()
+    workers = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
     sums = Agreement(strategy, workers).sums(np.concatenate([x.ravel() for x in here]))
-    ends = np.cumsum([each.size for each in here])[:-1]
-    return {
-        key: tf.constant(total.reshape(value.shape), parts[0].dtype)
-        for (parts, key), value, total in zip(
-            pairs, here, np.split(sums, ends), strict=True
-        )
-    }
+    parts = np.split(sums, np.cumsum([each.size for each in here])[:-1])
+    return (
+        (variable, tf.constant(part.reshape(value.shape), variable.dtype))
+        for variable, value, part in zip(totals, here, parts, strict=True)
+    )
+
+
+def _sum(variables: Iterable[tf.Variable]) -> np.ndarray:
+    return np.sum([np.asarray(each, np.float64) for each in variables], axis=0)
 
 
 def _whole(part: Any) -> tf.train.Checkpoint:

@@ -284,7 +284,7 @@ def test_weights_are_of_the_size_and_losses_as_low_as_on_one_device(trained, of_
 def test_an_optimizer_not_of_keras_is_rejected():
     import tensorflow as tf
 
-    from strategos.components.trainer.loop.update_lock import lock_updates
+    from strategos.components.trainer.loop.servers.update_lock import lock_updates
 
     model = tf.keras.Sequential([tf.keras.Input([1]), tf.keras.layers.Dense(1)])
     model.compile(tf.compat.v1.train.AdamOptimizer(), "mse")
