@@ -98,8 +98,11 @@ class Stored:
         return -(-self.rows // CHUNKS)
 
     def whole(self) -> Matrices:
-        """All rows, in memory."""
-        return self._gathered(np.arange(self.rows))
+        """All rows, read-only, where the files are mapped; nothing is copied."""
+        return {
+            kind: np.frombuffer(self.files[kind], kind).reshape(self.rows, width)
+            for kind, width in self.widths.items()
+        }
 
     def rows_at(self, places: np.ndarray) -> dict[str, tf.Tensor]:
         """Some rows, by type.
@@ -196,10 +199,7 @@ class Stored:
         Args:
           rows: Row numbers, int64 [n].
         """
-        wholes = {
-            kind: np.frombuffer(self.files[kind], kind).reshape(self.rows, width)
-            for kind, width in self.widths.items()
-        }
+        wholes = self.whole()
         longest = max(whole.strides[0] for whole in wholes.values())
         window = max(1, _WINDOW_BYTES // longest)
         windows = rows // window
