@@ -271,8 +271,8 @@ def test_weights_are_of_the_size_and_losses_as_low_as_on_one_device(trained, of_
         if not value <= 2 * bounds[name] + 0.5
     } == {}
     # Losses of last batches are noisy, and asynchrony acts as momentum (Mitliagkas et
-    # al., 2016): the mean of the seeds must be among those of one device, or lower. On a
-    # busy machine, where gradients are older, Adagrad's has been .06 above.
+    # al., 2016): the mean of the seeds must be among those of one device, or lower.
+    # Where gradients are older, on a busy machine, Adagrad's has been .06 above.
     together = np.mean([losses for _, losses in found], axis=0)
     worst = np.max([losses for _, losses in of_seeds], axis=0)
     assert {
