@@ -100,8 +100,6 @@ class Asynchronous:
         self.wait = None
         free_names = keras_names.mark()
         self._ordinary = builder.build()
-        if keras3.is_model(self._ordinary):
-            keras3.build(self._ordinary, builder.sample(self._ordinary))
         free_names()
 
     def model(self, phase_starts: Sequence[int]) -> tf.keras.Model:

@@ -8,6 +8,7 @@ import pytest
 
 from strategos.components.trainer import launchers
 from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.spec import CACHE_LIMIT, Settings
 
 EPOCHS = 3
 BATCH = 48
@@ -54,15 +55,16 @@ def build_model(context):
 
 
 @pytest.mark.parametrize(
-    ("package", "workers"),
+    ("package", "workers", "cache_limit"),
     [
-        ("tf_keras", 2),
-        pytest.param("tf_keras", 3, marks=pytest.mark.long),
-        pytest.param("keras", 2, marks=pytest.mark.long),
+        ("tf_keras", 2, CACHE_LIMIT),
+        pytest.param("tf_keras", 3, CACHE_LIMIT, marks=pytest.mark.long),
+        pytest.param("tf_keras", 2, 2_000, marks=pytest.mark.long),  # rows are streamed
+        pytest.param("keras", 2, CACHE_LIMIT, marks=pytest.mark.long),
     ],
 )
 def test_each_worker_answers_its_share_and_the_metrics_are_those_of_all_rows(
-    workload, make_spec, capfd, package, workers
+    workload, make_spec, capfd, package, workers, cache_limit
 ):
     from strategos.components.records.read import records
 
@@ -74,6 +76,7 @@ def test_each_worker_answers_its_share_and_the_metrics_are_those_of_all_rows(
         batch_size=BATCH,
         epochs=EPOCHS,
         distribution={"strategy": "parameter_server", "workers": workers},
+        settings=Settings(cache_limit=cache_limit),
     )
     found = launchers.launch(spec, Operation())
     assert found["evaluation"].keys() == {"loss", "accuracy", "auc", "own"}
