@@ -222,14 +222,20 @@ def _present_totals(objects: Iterable[Any]) -> Iterator[tuple[Any, tf.Tensor]]:
     if not totals:
         return iter(())
     here = [_sum(_here(each)) for each in totals]
-    strategy = tf.distribute.get_strategy()
-    workers = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
-    sums = Agreement(strategy, workers).sums(np.concatenate([x.ravel() for x in here]))
+    sums = _agreement().sums(np.concatenate([x.ravel() for x in here]))
     parts = np.split(sums, np.cumsum([each.size for each in here])[:-1])
     return (
         (variable, tf.constant(part.reshape(value.shape), variable.dtype))
         for variable, value, part in zip(totals, here, parts, strict=True)
     )
+
+
+def _agreement() -> Agreement:
+    strategy = tf.distribute.get_strategy()
+    workers, replicas = 1, strategy.num_replicas_in_sync
+    if replicas > 1:  # the default strategy lists no devices
+        workers = replicas // len(strategy.extended.worker_devices)
+    return Agreement(strategy, workers)
 
 
 def _sum(variables: Iterable[tf.Variable]) -> np.ndarray:
