@@ -49,7 +49,7 @@ class Agreement:
         def given_by(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
             # One replica carries its worker's value: sevenths of 3 do not add up to 3.
             speaks = context.replica_id_in_sync_group % replicas == 0
-            return tf.constant(values * speaks)
+            return tf.constant(values if speaks else np.zeros_like(values))
 
         shares = self._strategy.experimental_distribute_values_from_function(given_by)
         return self._strategy.reduce("SUM", shares, axis=None).numpy()

@@ -161,7 +161,7 @@ class Asynchronous:
         return tf_keras.utils.experimental.DatasetCreator(of_worker)
 
     def evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
-        """None: the hooks evaluate the ordinary model."""
+        """None: the hooks evaluate, on the workers."""
         return None, None
 
     def trained(

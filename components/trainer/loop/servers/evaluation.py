@@ -66,17 +66,21 @@ class SharedEvaluation:
         self._model.reset_metrics()
         batches = range(self._begun, self._begun + self._steps)
         left = [_share(batches, worker, self._workers) for worker in self._workers]
+        last = (batches.stop - 1) % len(self._workers)
+        left[last] -= 1  # the last batch comes after all others
         done = 0
         with concurrent.futures.ThreadPoolExecutor(len(self._workers)) as threads:
-            while done < self._steps:
+            while done < self._steps - 1:
                 due = [min(_STEPS, steps) for steps in left]
                 left = [steps - now for steps, now in zip(left, due, strict=True)]
                 hooks.on_test_batch_begin(done)
                 list(threads.map(self._take, self._workers, due))
                 done += sum(due)
-                hooks.on_test_batch_end(done - 1, self._logs())
+                hooks.on_test_batch_end(done - 1, self._logs({}))
+        hooks.on_test_batch_begin(done)
+        logs = self._logs(self._take(last, 1))
+        hooks.on_test_batch_end(done, logs)
         self._begun = batches.stop
-        logs = self._logs()
         hooks.on_test_end(logs)
         return logs
 
@@ -86,20 +90,31 @@ class SharedEvaluation:
             feed = tf.function(lambda: self._feed(pipeline=worker), autograph=False)
             return iter(feed())
 
-    def _take(self, worker: int, steps: int) -> None:
-        if steps:
-            with self._strategy.scope(), tf.device(_device(worker)):
-                self._run(self._batches[worker], tf.constant(steps))
+    def _take(self, worker: int, steps: int) -> dict[str, Any]:
+        """Evaluates on some batches of a worker; the logs of the last one."""
+        if not steps:
+            return {}
+        with self._strategy.scope(), tf.device(_device(worker)):
+            return self._run(self._batches[worker], tf.constant(steps))
 
-    def _several(self, batches: Any, steps: tf.Tensor) -> None:
+    def _several(self, batches: Any, steps: tf.Tensor) -> dict[str, Any]:
         def one(number: tf.Tensor) -> tuple[tf.Tensor]:
-            self._strategy.run(self._test, args=next(batches))
+            self._one(batches)
             return (number + 1,)
 
-        tf.while_loop(lambda number: number < steps, one, [tf.constant(0)])
+        tf.while_loop(lambda number: number < steps - 1, one, [tf.constant(0)])
+        return self._one(batches)
 
-    def _logs(self) -> dict[str, float]:
-        return tf.nest.map_structure(_plain, dict(self._model.get_metrics_result()))
+    def _one(self, batches: Any) -> dict[str, Any]:
+        logs = self._strategy.run(self._test, args=next(batches))
+        local = self._strategy.experimental_local_results
+        return {name: local(value)[0] for name, value in logs.items()}
+
+    def _logs(self, logs: dict[str, Any]) -> dict[str, float]:
+        """The metrics, or what a `test_step` of the model's own returned instead."""
+        metrics = dict(self._model.get_metrics_result())
+        is_own = logs and logs.keys() != metrics.keys()
+        return tf.nest.map_structure(_plain, logs if is_own else metrics)
 
 
 def _plain(value: Any) -> Any:
@@ -117,7 +132,7 @@ def _device(worker: int) -> str:
     return f"/job:worker/replica:0/task:{worker}"
 
 
-def _step(model: tf.keras.Model, *, is_alone: bool) -> Callable[..., None]:
+def _step(model: tf.keras.Model, *, is_alone: bool) -> Callable[..., dict[str, Any]]:
     """Answers a batch and adds to the metrics, one worker at a time.
 
     Args:
@@ -126,16 +141,19 @@ def _step(model: tf.keras.Model, *, is_alone: bool) -> Callable[..., None]:
         counter, which has no lock.
     """
     if is_alone:
-        return lambda *batch: model.test_step(batch)
+        return lambda *batch: dict(model.test_step(batch))
     locked = update_lock.lock_of(model.optimizer)
+    # A layer with metrics may add to them where it answers.
+    adds = keras3.is_overridden(model, "test_step") or any(
+        layer._metrics for layer in compiled.layers(model)
+    )
 
-    def test(*batch: Any) -> None:
-        if keras3.is_overridden(model, "test_step"):
+    def test(*batch: Any) -> dict[str, Any]:
+        if adds:
             with locked([]):
-                model.test_step(batch)
-            return
+                return dict(model.test_step(batch))
         outputs, measure = compiled.answered(model, batch)
         with locked(tf.nest.flatten(outputs, expand_composites=True)):
-            measure()
+            return dict(measure())
 
     return test

@@ -210,7 +210,8 @@ def _here(variable: Any) -> Sequence[tf.Variable]:
 def _present_totals(objects: Iterable[Any]) -> Iterator[tuple[Any, tf.Tensor]]:
     """The totals over all replicas, which all workers exchange at once.
 
-    TensorFlow would exchange one variable after the other, twice.
+    TensorFlow would exchange one variable after the other, twice. It does so with types
+    that float64 does not hold.
 
     Args:
       objects: Objects, variables that replicas sum among them.
@@ -218,7 +219,7 @@ def _present_totals(objects: Iterable[Any]) -> Iterator[tuple[Any, tf.Tensor]]:
     Returns:
       Pairs of such a variable and its total.
     """
-    totals = list(filter(keras3.is_total_of_replicas, objects))
+    totals = list(filter(_is_exact_total, objects))
     if not totals:
         return iter(())
     here = [_sum(_here(each)) for each in totals]
@@ -228,6 +229,14 @@ def _present_totals(objects: Iterable[Any]) -> Iterator[tuple[Any, tf.Tensor]]:
         (variable, tf.constant(part.reshape(value.shape), variable.dtype))
         for variable, value, part in zip(totals, here, parts, strict=True)
     )
+
+
+def _is_exact_total(part: Any) -> bool:
+    """Whether `part` is a total of numbers that float64 holds."""
+    if not keras3.is_total_of_replicas(part):
+        return False
+    kind = tf.as_dtype(part.dtype)
+    return kind.is_floating or (kind.is_integer and kind.size <= 4)
 
 
 def _agreement() -> Agreement:

@@ -147,7 +147,7 @@ def test_the_debugger_of_tensorflow_reads_what_each_task_has_recorded(
     recorded = train_only(make_spec(**settings), Operation(dump=str(tmp_path)))
     assert recorded["history"] == plain["history"]
     folders = sorted(tmp_path.iterdir())
-    assert [path.name.rpartition("-2")[0] for path in folders] == tasks
+    assert [path.name.rsplit("-", 2)[0] for path in folders] == tasks
     for folder in folders:
         with DebugDataReader(str(folder)) as reader:
             reader.update()

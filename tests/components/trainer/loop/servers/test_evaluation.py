@@ -89,3 +89,65 @@ def test_each_worker_answers_its_share_and_the_metrics_are_those_of_all_rows(
         shares[int(worker)] += int(rows)
     assert sum(shares) == EPOCHS * sum(1 for _ in records(spec.eval_files))
     assert max(shares) - min(shares) <= BATCH
+
+
+# Its `test_step` returns other values than the metrics.
+OWN_STEP = """
+import tensorflow as tf
+
+class Own(tf.keras.Model):
+    def test_step(self, data):
+        features, label = data
+        off = tf.abs(tf.cast(label, tf.float32) - self(features, training=False))
+        self.gap.update_state(off)
+        return {"gap": self.gap.result(), "rows": self.gap.count}
+
+def build_model(context):
+    inputs = context.inputs()
+    outputs = tf.keras.layers.Dense(1, "sigmoid")(inputs["distance"])
+    model = Own(inputs, outputs)
+    model.gap = tf.keras.metrics.Mean("gap")
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+# A layer's metric, which Keras 3 reads and then writes, counts rows as it answers.
+IN_LAYER = """
+import keras
+
+class Counted(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.seen = keras.metrics.Sum(name="seen")
+
+    def call(self, x):
+        self.seen.update_state(keras.ops.ones_like(x))
+        return x
+
+def build_model(context):
+    inputs = {"distance": context.inputs(keras)["distance"]}
+    outputs = keras.layers.Dense(1, "sigmoid")(Counted()(inputs["distance"]))
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "binary_crossentropy")
+    return model
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "text", "metric"),
+    [("own_step", OWN_STEP, "gap"), ("in_layer", IN_LAYER, "seen")],
+)
+def test_values_of_own_steps_and_of_layers_are_those_of_all_rows(
+    workload, make_spec, name, text, metric
+):
+    workload.write_module(name, text)
+    spec = make_spec(
+        module=name,
+        batch_size=16,
+        epochs=EPOCHS,
+        distribution={"strategy": "parameter_server", "workers": 2},
+    )
+    found = launchers.launch(spec, Operation())
+    value = found["evaluation"][metric]
+    assert found["history"][f"val_{metric}"][-1] == pytest.approx(value, abs=1e-6)
