@@ -180,6 +180,11 @@ def batch_normalizations(model: tf.keras.Model) -> list[str]:
     return [layer.name for layer in found]
 
 
+def has_metrics_in_layers(model: tf.keras.Model) -> bool:
+    """Whether a layer of a model of either Keras has metrics of its own."""
+    return any(layer._metrics for layer in layers(model))
+
+
 def own_metrics(model: tf.keras.Model) -> list[str]:
     """Names of the metrics that may be a mean over no rows, which is NaN.
 
