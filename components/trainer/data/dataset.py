@@ -210,7 +210,8 @@ class Split:
           UserError: `drop_last` leaves no batch.
         """
         held = self.stored
-        streams = self.records is not None or (held and held.size > held.limit)
+        is_large = held is not None and held.size > held.limit
+        streams = self.records is not None or is_large
         parts = Parts(batch_size, 1, range(1), drop_last)
         if seed is None:
             keys = self._in_order(parts, streams=streams).repeat(epochs)
