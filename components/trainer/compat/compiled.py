@@ -180,9 +180,9 @@ def batch_normalizations(model: tf.keras.Model) -> list[str]:
     return [layer.name for layer in found]
 
 
-def has_metrics_in_layers(model: tf.keras.Model) -> bool:
-    """Whether a layer of a model of either Keras has metrics of its own."""
-    return any(layer._metrics for layer in layers(model))
+def metrics_in_layers(model: tf.keras.Model) -> list[Any]:
+    """The metrics that the layers of a model of either Keras have of their own."""
+    return [metric for layer in layers(model) for metric in layer._metrics]
 
 
 def own_metrics(model: tf.keras.Model) -> list[str]:
@@ -194,7 +194,7 @@ def own_metrics(model: tf.keras.Model) -> list[str]:
     Args:
       model: A compiled tf-keras model that was called in a trace.
     """
-    metrics = [metric for layer in layers(model) for metric in layer._metrics]
+    metrics = metrics_in_layers(model)
     stock = tf_keras.metrics
     given = (argument(model, name) or [] for name in ("metrics", "weighted_metrics"))
     for metric in tf.nest.flatten(list(given)):

@@ -144,8 +144,8 @@ def _step(model: tf.keras.Model, *, is_alone: bool) -> Callable[..., dict[str, A
         return lambda *batch: dict(model.test_step(batch))
     locked = update_lock.lock_of(model.optimizer)
     # A layer with metrics may add to them where it answers.
-    adds = compiled.has_metrics_in_layers(model)
-    adds = adds or keras3.is_overridden(model, "test_step")
+    in_layers = bool(compiled.metrics_in_layers(model))
+    adds = in_layers or keras3.is_overridden(model, "test_step")
 
     def test(*batch: Any) -> dict[str, Any]:
         if adds:
