@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.data.input_wait import InputWait
+from strategos.components.trainer.data.split import Split
 
 FILES = 8
 ROUNDS = 3
@@ -101,8 +102,8 @@ def measure(data: Data, folder: str, batch: int, seconds: float) -> None:
 
 def one_round(
     data: Data,
-    split: dataset.Split,
-    streamed: dataset.Split,
+    split: Split,
+    streamed: Split,
     batch: int,
     seconds: float,
 ) -> Iterator[tuple[str, Any]]:
@@ -147,7 +148,7 @@ def rate(batches: tf.data.Dataset, seconds: float) -> float:
     return rows / (time.perf_counter() - began)
 
 
-def step_rate(data: Data, split: dataset.Split, batch: int, seconds: float) -> float:
+def step_rate(data: Data, split: Split, batch: int, seconds: float) -> float:
     """Examples per second of `fit` on one batch in memory."""
     one = tf.data.Dataset.from_tensors(split.sample(batch)).repeat()
     data.model.fit(one, steps_per_epoch=5, verbose=0)
@@ -161,7 +162,7 @@ def step_rate(data: Data, split: dataset.Split, batch: int, seconds: float) -> f
 
 
 def fit_rate(
-    data: Data, split: dataset.Split, batch: int, seconds: float, expected: float
+    data: Data, split: Split, batch: int, seconds: float, expected: float
 ) -> tuple[float, float]:
     """Examples per second of `fit` on a feed, and the share of time spent waiting."""
     wait = InputWait()

@@ -26,7 +26,8 @@ import tensorflow as tf
 
 from strategos.components.errors import UserError
 from strategos.components.trainer.compat import autograph, keras3, optimizers
-from strategos.components.trainer.data import dataset, distributed
+from strategos.components.trainer.data import distributed
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.distribution import strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.loop.state import saved_weights
@@ -344,10 +345,10 @@ def _served(spec: WorkerSpec, folder: str) -> dict[str, np.ndarray]:
 
 def _read_once() -> None:
     """Each split is read once: all cells have the same rows."""
-    read: Callable[..., dataset.Split] = workload.split
-    kept: dict[tuple[Any, ...], dataset.Split] = {}
+    read: Callable[..., Split] = workload.split
+    kept: dict[tuple[Any, ...], Split] = {}
 
-    def split(spec: WorkerSpec, *which: Any) -> dataset.Split:
+    def split(spec: WorkerSpec, *which: Any) -> Split:
         if which not in kept:
             kept[which] = read(spec, *which)
         return kept[which]

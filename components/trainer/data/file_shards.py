@@ -19,13 +19,14 @@ from strategos.components.files import storage
 from strategos.components.trainer.data import dataset
 from strategos.components.trainer.data.batches.weights import EQUAL, Weights
 from strategos.components.trainer.data.columns import Columns
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.distribution.batch_checks import check_even
 from strategos.components.wording import counted
 
 
 @dataclasses.dataclass(frozen=True)
 class FileShare:
-    """The part of a split that one pipeline reads; used like `dataset.Split`.
+    """The part of a split that one pipeline reads; used like `Split`.
 
     Attributes:
       split: The pipeline's own files.
@@ -34,7 +35,7 @@ class FileShare:
       total: Rows of all pipelines.
     """
 
-    split: dataset.Split
+    split: Split
     pipelines: int
     fewest: int
     total: int
@@ -70,7 +71,7 @@ class FileShare:
         drop_last: bool = True,
         **order: Any,
     ) -> tf.data.Dataset:
-        """Like `dataset.Split.shuffled`, over this pipeline's own rows.
+        """Like `Split.shuffled`, over this pipeline's own rows.
 
         `drop_last` must be true: pipelines cannot complete each other's last batch.
 
@@ -79,7 +80,7 @@ class FileShare:
           replicas: Replicas of all pipelines.
           share: Replicas of this pipeline.
           drop_last: True.
-          **order: See `dataset.Split.shuffled`.
+          **order: See `Split.shuffled`.
 
         Raises:
           UserError: The batch cannot be divided evenly, or the rows do not fill it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,6 +54,22 @@ def blocks(
     for block in ready(blocks):
         yield block
         heartbeat.current().alive()
+
+
+def column(files: Sequence[str], spec: Mapping[str, Any], feature: str) -> tf.Tensor:
+    """The values of a dense feature in all rows of some files, `[rows, k]`.
+
+    Args:
+      files: TFRecord files.
+      spec: `tf.io` spec of the features.
+      feature: Name of the feature.
+    """
+    parse = parser({feature: spec[feature]})
+    parts = []
+    for block in records.ordered(sorted(files)).batch(_PARSE_ROWS):
+        parts.append(parse(block)[feature])
+        heartbeat.current().alive()
+    return tf.concat(parts, 0)
 
 
 def packer(spec: Mapping[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from strategos.components import events
 from strategos.components.errors import required
 from strategos.components.trainer.compat import keras3, keras_names
 from strategos.components.trainer.data import tensor_values
-from strategos.components.trainer.data.dataset import Split
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat

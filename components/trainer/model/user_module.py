@@ -16,7 +16,8 @@ from strategos.components.errors import Place, UserError, first_line
 from strategos.components.trainer.compat import keras3, layer_norm
 from strategos.components.trainer.compat.autograph import convert_methods
 from strategos.components.trainer.compat.callbacks import join
-from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.data import file_shards
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.gang import contact, preemption
 from strategos.components.trainer.model import varying
 from strategos.components.trainer.model.context import TrainingContext
@@ -189,7 +190,7 @@ class UserModule:
         self._checker.check_inputs(model, features)
 
     def outputs(
-        self, model: tf.keras.Model, training: dataset.Split | file_shards.FileShare
+        self, model: tf.keras.Model, training: Split | file_shards.FileShare
     ) -> Any:
         """Computes the model's outputs on the first rows, without changing its state.
 
@@ -214,7 +215,7 @@ class UserModule:
         self,
         model: tf.keras.Model,
         outputs: Any,
-        training: dataset.Split | file_shards.FileShare,
+        training: Split | file_shards.FileShare,
     ) -> bool:
         """Makes losses count as means or sums over the rows of several replicas.
 
@@ -240,8 +241,8 @@ class UserModule:
         self,
         model: tf.keras.Model,
         outputs: Any,
-        training: dataset.Split | file_shards.FileShare,
-        evaluated: dataset.Split | None = None,
+        training: Split | file_shards.FileShare,
+        evaluated: Split | None = None,
     ) -> None:
         """Rejects a model that does not fit its data or its loss.
 
@@ -265,7 +266,7 @@ class UserModule:
                 features,
                 outputs,
                 labels,
-                complete=in_memory and isinstance(training, dataset.Split),
+                complete=in_memory and isinstance(training, Split),
                 evaluated=evaluated and evaluated.labels(),
                 is_weighted=bool(training.weights),
             )

@@ -16,9 +16,10 @@ from strategos.components.records import counts
 from strategos.components.schema_file import read_schema
 from strategos.components.targets.label import Label
 from strategos.components.trainer import phases
-from strategos.components.trainer.data import dataset, file_shards
+from strategos.components.trainer.data import dataset, file_shards, parsing
 from strategos.components.trainer.data.batches import length_buckets
 from strategos.components.trainer.data.batches.weights import Weights
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang.agreement import Agreement
 from strategos.components.trainer.model.context import (
@@ -45,7 +46,7 @@ _MISSING = {
 
 def training_split(
     spec: WorkerSpec, cluster: ClusterSpec, agreement: Agreement
-) -> dataset.Split | file_shards.FileShare:
+) -> Split | file_shards.FileShare:
     """Reads the training examples; with `shard: files` only this worker's files.
 
     Args:
@@ -79,9 +80,7 @@ def training_split(
     return dataclasses.replace(shares, split=with_class_weights(spec, own, is_chief))
 
 
-def with_class_weights(
-    spec: WorkerSpec, read: dataset.Split, announces: bool = False
-) -> dataset.Split:
+def with_class_weights(spec: WorkerSpec, read: Split, announces: bool = False) -> Split:
     """Training examples weighted by their classes, if `trainer.class_weight` is set.
 
     Args:
@@ -99,7 +98,7 @@ def with_class_weights(
         raise class_weights.several_classes(spec.target.name)
     is_whole = set(read.files) == set(spec.train_files)
     files = spec.train_files, read.spec, spec.label
-    labels = read.values(spec.label) if is_whole else dataset.column(*files)
+    labels = read.values(spec.label) if is_whole else parsing.column(*files)
     found = class_weights.factors(
         setting, labels, spec.label, spec.transform_graph, announces=announces
     )
@@ -111,12 +110,12 @@ def _weights(spec: WorkerSpec) -> Weights:
     return Weights(spec.weight)
 
 
-def _check_weights(spec: WorkerSpec, read: dataset.Split, name: str) -> None:
+def _check_weights(spec: WorkerSpec, read: Split, name: str) -> None:
     if spec.weight:
         weight_checks.check(read.values(spec.weight).numpy(), spec.weight, name)
 
 
-def _bucketed(read: dataset.Split, feature: str | None) -> dataset.Split:
+def _bucketed(read: Split, feature: str | None) -> Split:
     if not feature:
         return read
     length_buckets.check_memory(read.columns)
@@ -128,7 +127,7 @@ def split(
     files: tuple[str, ...],
     rows: int = 0,
     agreement: Agreement | None = None,
-) -> dataset.Split:
+) -> Split:
     """Reads the examples in `files`.
 
     Args:

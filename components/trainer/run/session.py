@@ -13,7 +13,7 @@ import tf_keras
 from strategos.components import events
 from strategos.components.targets.label import Label
 from strategos.components.trainer.compat import keras3
-from strategos.components.trainer.data import dataset
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.distribution import devices, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
@@ -134,7 +134,7 @@ def _export(
     model: tf.keras.Model,
     spec: WorkerSpec,
     context: TrainingContext,
-    evaluation: dataset.Split,
+    evaluation: Split,
     weights: str,
     folder: str,
 ) -> None:
@@ -170,7 +170,7 @@ def _warn_of_columns_beside_label(
 def _rebuilt(
     code: UserModule,
     context: TrainingContext,
-    evaluation: dataset.Split,
+    evaluation: Split,
     weights: str,
 ) -> tf.keras.Model:
     """Builds the model and reads its weights."""
@@ -186,7 +186,7 @@ def _rebuilt(
 
 def untrained(
     spec: WorkerSpec, strategy_name: str, replicas: int
-) -> tuple[tf.keras.Model, dataset.Split]:
+) -> tuple[tf.keras.Model, Split]:
     """Builds the model before its first step, outside of any strategy.
 
     Args:

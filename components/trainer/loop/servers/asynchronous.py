@@ -30,7 +30,7 @@ from strategos.components.trainer.compat import (
     optimizers,
     partitioned_variables,
 )
-from strategos.components.trainer.data.dataset import Split
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop.callbacks import Hooks

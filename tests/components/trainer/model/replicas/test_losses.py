@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from strategos.components.trainer.compat import autograph
 from strategos.components.trainer.data import dataset, distributed
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.model.replicas import losses, uneven_batches
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.spec import Settings
@@ -79,7 +80,7 @@ def split(rows):
     spec = {"x": tf.io.FixedLenFeature([3], tf.float32),
             "y": tf.io.FixedLenFeature([1], tf.float32)}
     packed = dataset.columns.pack(columns, spec)
-    return dataset.Split((), spec, "y", rows, packed)
+    return Split((), spec, "y", rows, packed)
 
 def trained(strategy, rows, batch, **parts):
     replicas = strategy.num_replicas_in_sync
