@@ -216,7 +216,7 @@ class _Answers:
     def in_units_of_candidate(
         self, place: int, answer: np.ndarray, features: np.ndarray
     ) -> np.ndarray:
-        """A reconstruction whose errors from the candidate's features are its own.
+        """The candidate's features plus the model's own errors of reconstruction.
 
         Each model reconstructs the features that its own preprocessing makes, for
         example of other means and variances; errors are those of the scores it serves.
@@ -262,7 +262,7 @@ def scored(engine: Engine, files: Sequence[str], scorer: Scorer, folder: str) ->
     Args:
       engine: The engine.
       files: At least one.
-      scorer: The models, and what to ask.
+      scorer: The models and the question.
       folder: A folder that this process and the workers see, for temporary files.
 
     Raises:
@@ -343,10 +343,10 @@ def _check_classes(
 
 
 def _probabilities(answer: np.ndarray, question: Question, model: Model) -> np.ndarray:
-    """The answers as probabilities: those of logits by sigmoid or softmax.
+    """The answers as probabilities: logits go through sigmoid or softmax.
 
-    What the Trainer has recorded of each model comes before `evaluator.from_logits`, as
-    the model in production may differ from the candidate; false overrules a record.
+    The Trainer's record of each model comes before `evaluator.from_logits`, as the
+    model in production may differ from the candidate; false overrules a record.
     """
     task, declared = question.task, question.from_logits
     recorded = model.takes_logits(question.head)

@@ -41,7 +41,7 @@ class Sums:
     Args:
       metrics: Names in `metrics.METRICS`.
       task: One of `metrics.TASKS`, for which `metrics` are defined.
-      slicings: What rows are sliced by; features that are not among these, by value.
+      slicings: The slicings; features that are not among these are sliced by value.
       resampled: Which sums are resampled, if `add` is told how often rows count.
 
     Attributes:
@@ -83,7 +83,7 @@ class Sums:
           label: float64 [rows], the rows' labels; multi_label: [rows, classes], and
             reconstruction: [rows, values].
           scores: Columns of scores by model.
-          slices: The rows of each slice, by name of what is sliced by.
+          slices: The rows of each slice, by name of the slicing.
           weight: float64 [rows], finite and not negative: how much each row counts. A
             row of weight 0 only counts among the examples. None for 1.
           classes: Names of the classes of multi_label, or the feature of each value of
@@ -154,7 +154,7 @@ class Sums:
         Args:
           metrics: Names in `metrics.METRICS`; may differ from those of these sums if
             they are computed from the same sums (`Metric.shares`).
-          slicings: What is sliced by, in the order in which slices are reported.
+          slicings: The slicings, in the order in which slices are reported.
           resampled: Of which sums resamples are wanted.
 
         Returns:
@@ -206,7 +206,7 @@ class Sums:
 
     @property
     def resampled(self) -> list[str | None]:
-        """The features whose slices are resampled, and None for all rows."""
+        """The features with resampled slices, and None for all rows."""
         return [*self._resamples.groups]
 
     def labels_vary(self) -> bool:

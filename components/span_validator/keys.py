@@ -133,7 +133,7 @@ class _Seen:
 
     Attributes:
       hashes: uint64[keys], ascending, each once.
-      repeated: Number of rows whose key an earlier row has.
+      repeated: Number of rows with the key of an earlier row.
       some: Some of the hashes that repeat.
     """
 
@@ -193,7 +193,7 @@ class _Find:
 
 @dataclasses.dataclass
 class _Unknown:
-    """Rows whose key a file lacks.
+    """Rows with a key that a file lacks.
 
     Attributes:
       rows: Number of the rows.
@@ -211,7 +211,7 @@ class _Unknown:
 
 @dataclasses.dataclass(frozen=True)
 class _Compare:
-    """Finds the rows of a shard whose key is not among some hashes; see `_Count`."""
+    """Finds the rows of a shard with keys of other hashes; see `_Count`."""
 
     keys: _Keys
     known: np.ndarray
@@ -242,7 +242,7 @@ def _first_places(
 def _repeated(
     runner: shards.ShardRunner, data: Sequence[Shard], keys: _Keys, rows: int
 ) -> tuple[int, str]:
-    """The number of rows whose key an earlier row has, and a note that names some."""
+    """The number of rows with the key of an earlier row, and a note that names some."""
     parts = _parts(rows)
     repeated, some = 0, frozenset[int]()
     for part in range(parts):
@@ -292,7 +292,7 @@ def _unknown(
     of_file: Sequence[Shard],
     file: str,
 ) -> tuple[int, str]:
-    """The number of rows whose key a file lacks, and a note that names some."""
+    """The number of rows with a key that a file lacks, and a note that names some."""
     parts = _parts(shards.rows_of(of_file) or 0)
     found = _Unknown()
     for part in range(parts):

@@ -1,4 +1,4 @@
-"""What statistics are computed of: slices, weights of rows, and a sample of them."""
+"""The request of a StatisticsGen: slices, weights of rows, and a sample of them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 
 @dataclass(frozen=True)
 class Request:
-    """What to compute of rows.
+    """Slices, weights and sample of the statistics.
 
     Attributes:
-      slices: What to slice by.
+      slices: The slicings.
       weight: The feature that weights the rows; "" for none.
       sample: Share of the rows that are read, each drawn by itself.
     """
@@ -90,7 +90,7 @@ class SliceStatistics:
     """Accumulators of all rows and of slices; they merge.
 
     Args:
-      request: What is computed.
+      request: Slices, weights and sample.
 
     Attributes:
       rows: Number of rows read, drawn or not.
@@ -199,7 +199,7 @@ def _weights(batch: Batch, name: str, split: str) -> pa.Array:
 
 
 def _unfit(column: pa.Array, values: np.ndarray) -> str:
-    """What the first row without one valid weight has; "" if all have one."""
+    """The value of the first row without one valid weight; "" if all have one."""
     lengths = pc.list_value_length(column).fill_null(0).to_numpy()
     rows = np.flatnonzero(lengths != 1)
     if len(rows):

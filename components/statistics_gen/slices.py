@@ -34,7 +34,7 @@ def of(
 
     Args:
       batch: Decoded tf.Examples.
-      slicings: What to slice by.
+      slicings: The slicings.
 
     Raises:
       UserError: A slicing has too many slices.
@@ -55,8 +55,8 @@ def of(
 def name(key: SliceKey) -> str:
     """TFDV's name of a slice.
 
-    That of its `get_feature_value_slicer`: `carrier_AA`, and `carrier_AA_origin_JFK`
-    for a cross, ordered by feature; for bins of a feature, `distance_[500, 1000)`.
+    As by its `get_feature_value_slicer`: `carrier_AA`, and `carrier_AA_origin_JFK` for
+    a cross, ordered by feature; for bins of a feature, `distance_[500, 1000)`.
     """
     return "_".join(key[1]) if key else constants.DEFAULT_SLICE_KEY
 
@@ -78,7 +78,7 @@ def check(slices: int, slicing: Slicing) -> None:
 
     Args:
       slices: Number of slices.
-      slicing: What they are slices of.
+      slicing: Their slicing.
 
     Raises:
       UserError: They are too many.

@@ -60,12 +60,12 @@ class Reason:
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """What a node was executed with.
+    """The parameters and inputs of a node's execution.
 
     Attributes:
       run_id: The run.
       parameters: Its parameters, nested.
-      inputs: What identifies its input artifacts, by the name of the input.
+      inputs: Identity of its input artifacts, by the name of the input.
       makers: The nodes that made an input, by the name of the input.
       has_ended: Whether it has outputs.
     """

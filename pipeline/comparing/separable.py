@@ -1,7 +1,7 @@
 """The changes between two runs that can be made one without the others.
 
 A setting by key, a file of the user's code by block of changed lines, data by span or
-file. `mixed` is what a run of the first state with some of the changes is made from.
+file. `mixed` returns the first state with some of the changes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WITHOUT_EFFECT = {
 
 @dataclasses.dataclass
 class _Draft:
-    """What a state is made from, while changes are made to it."""
+    """Settings, code and data of a state, while changes are made to it."""
 
     settings: dict[str, Any]
     code: dict[str, bytes]
@@ -55,7 +55,7 @@ class Change:
     Attributes:
       kind: `DATA`, `CODE` or `SETTINGS`.
       name: Its key, path or lines, e.g. `trainer.epochs` or `model.py lines 3-5`.
-      detail: What changes, e.g. `1 → 2` or `2 files added`.
+      detail: The change, e.g. `1 → 2` or `2 files added`.
       apply: Makes the change.
       diff: The lines of a unified diff of code; else empty.
     """
@@ -83,7 +83,7 @@ class _Block(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a run was made from, with the content of its code.
+    """The record of a run, with the content of its code.
 
     Attributes:
       made_from: The record; `trainer.warm_start` names the weights themselves.

@@ -1,4 +1,4 @@
-"""What differs between two runs, and what each led to."""
+"""Differences between two runs: causes, metrics and nodes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class MetricChange:
       slice: `overall` or `feature=value`.
       examples: Rows of the slice in the second run.
       before_margin: Half the width of the confidence interval in the first run; None
-        without one, and for slices, whose changes alone have a margin.
+        without one, and for slices: only their changes have a margin.
       after_margin: The same in the second run.
       margin: Half the width of the confidence interval of the change; None unless both
         runs have intervals of one level.
@@ -146,7 +146,7 @@ def compare(
     Args:
       before: The first run, in full.
       after: The second run, in full.
-      kept: Reads the record of what a run was made from, by the run's id and log.
+      kept: Reads the record of a run, by the run's id and log.
 
     Raises:
       BadInputError: The runs are the same or of different pipelines, or one has not
@@ -358,7 +358,7 @@ def _margins(before: Run, after: Run) -> Callable[[_Part, _Part], dict[str, floa
     """Gives the margin of each metric's change, of two summaries or of their slices.
 
     If the second run was compared with the model of the first one on its own rows, the
-    Evaluator's interval of that paired change. Else that of two independent values.
+    Evaluator's interval of the paired change. Else one of two independent values.
     """
     production = (after.summary or {}).get("baseline") or {}
     paired = {name: production.get(name) for name in before.metrics}

@@ -1,4 +1,4 @@
-"""The record of what a run was made from, and the files that it names by content.
+"""The record of a run's settings, code, data and stack, and the files that it names.
 
 <state>/runs/<run>/made_from.json    the record
 <state>/content/<digest>             files of the user's code, each stored once
@@ -43,7 +43,7 @@ class DataFile:
 
 @dataclasses.dataclass(frozen=True)
 class MadeFrom:
-    """What a run was made from.
+    """The origins of a run: its settings, code, data, weights and stack.
 
     Attributes:
       settings: The effective settings, nested, without `notify`.
@@ -79,8 +79,8 @@ class Kept:
     Attributes:
       run_id: The run's id.
       made_from: The record.
-      contents: The folder of the stored files, by digest: a path, or the URL of that of
-        a run on a cluster.
+      contents: The folder of the stored files, by digest: a path; for a run on a
+        cluster, a URL.
     """
 
     run_id: str
@@ -162,7 +162,7 @@ def unused(state: Path, kept_runs: Iterable[str]) -> Iterator[str]:
 
     Args:
       state: The folder of the root's local state.
-      kept_runs: The ids of the runs whose records stay.
+      kept_runs: The ids of the runs with records to keep.
     """
     named: set[str] = set()
     for run_id in kept_runs:

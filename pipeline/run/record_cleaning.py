@@ -5,9 +5,9 @@ folders of artifacts and are in the manifests of pushed versions. So rows are de
 SQL, in one transaction: after a kill SQLite restores the rows. A copy of the database
 is made first and stays beside it.
 
-Whole runs stay: those whose artifacts `cleaning` keeps, and all that made an artifact
-that one of them uses. The lineage ends at baselines: of the run that imported a
-baseline, only that node stays.
+Whole runs stay: those with artifacts that `cleaning` keeps, and all that made an
+artifact that one of them uses. The lineage ends at baselines: of the run that imported
+a baseline, only the importing node stays.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def check(config: Config) -> None:
 
 @reads_store
 def unneeded(store: Store, kept: Iterable[str]) -> list[str]:
-    """The ids of the runs whose records can be removed, the newest first.
+    """The ids of the runs with removable records, the newest first.
 
     Args:
       store: The root's ML Metadata.
-      kept: The ids of the runs whose artifacts stay, from `cleaning.kept_runs`.
+      kept: The ids of the runs that keep their artifacts, from `cleaning.kept_runs`.
     """
     known = [context.name for context in run_contexts(store)]
     stay: set[str] = set()
@@ -115,7 +115,7 @@ def unneeded(store: Store, kept: Iterable[str]) -> list[str]:
 
 
 def _makers(store: Store, runs: Iterable[str]) -> set[str]:
-    """The runs that made what some runs use, except for baselines."""
+    """The runs that made artifacts which some runs use, except for baselines."""
     contexts = (store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, x) for x in runs)
     listed = [store.mlmd.get_executions_by_context(each.id) for each in contexts]
     ids = [execution.id for executions in listed for execution in executions]

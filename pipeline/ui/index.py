@@ -2,7 +2,7 @@
 
 ML Metadata cannot filter or sort on the server, and has no index that leads from an
 artifact to its run. So all runs and evaluations are read once, at the start of the
-server, and what has been added since at each page.
+server, and at each page those added since.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Entry:
       pipeline: The pipeline's name; "" if unknown.
       started: Unix seconds.
       outcome: As of `runs.Run`.
-      text: What a search looks into, in lower case: id, pipeline, reason and error.
+      text: Searchable text, in lower case: id, pipeline, reason and error.
     """
 
     context: int
@@ -82,7 +82,7 @@ class Index:
         self._origins: dict[int, Entry | None] = {}  # of evaluations
 
     def update(self, store: Store) -> None:
-        """Reads what is new, and again what was not finished.
+        """Reads new runs and evaluations, and again the unfinished runs.
 
         Args:
           store: The root's ML Metadata.

@@ -1,8 +1,8 @@
 """Rows of queries in Arrow files; numpy and Arrow only.
 
-The rows of a query may lie in any shards. So workers write what metrics need of each
-row to files, in the order of 64 random bits that stand for its query, and the rows of a
-range of these bits are later read from all files: some queries at a time, whole.
+The rows of a query may lie in any shards. So workers write the columns that metrics
+need to files, in the order of 64 random bits that stand for a row's query, and the rows
+of a range of these bits are later read from all files: some queries at a time, whole.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Writer:
           known: bool [rows], whether a row has a query.
           label: float64 [rows].
           scores: Columns of scores by model.
-          slices: The rows of each slice, by name of what is sliced by.
+          slices: The rows of each slice, by name of the slicing.
           weight: float64 [rows]; None for 1.
 
         Raises:
@@ -146,7 +146,7 @@ def read(files: Sequence[str], models: Iterable[str], part: int, parts: int) -> 
 
 
 def keys(codes: Mapping[str | None, Mapping[Any, int]]) -> dict[str, np.ndarray]:
-    """What stands for each slice in files; uint64 [slices] by feature, by its index.
+    """The key of each slice in files; uint64 [slices] by feature, by its index.
 
     Args:
       codes: The index of each slice by its value, by feature.
@@ -190,7 +190,7 @@ def _write(path: str, columns: Mapping[str, np.ndarray]) -> None:
 
 
 def _range(path: str, ends: Sequence[int]) -> dict[str, np.ndarray]:
-    """The rows of a file whose query is in a range, in pages that the system may drop.
+    """The rows of a range of queries in a file, in pages that the system may drop.
 
     Args:
       path: A local file.

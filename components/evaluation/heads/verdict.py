@@ -19,7 +19,7 @@ from strategos.components.targets.label import Label
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an evaluation has found.
+    """Result of an evaluation.
 
     Attributes:
       slices: Metrics by slice; of several heads as `HEAD.METRIC`.
@@ -45,8 +45,7 @@ def of(
       scored: Results of all rows.
       evaluator: The section: task, metrics, slices, bounds, allow_constant.
       label: The label, as `Label.text`.
-      models: Name of the candidate, perhaps followed by that of the model to compare
-        with.
+      models: Name of the candidate, perhaps followed by the model to compare with.
       incomparable: Why the model in production cannot be evaluated; "" if it can.
     """
     sections, labels = naming.sections(evaluator), Label.of(label).heads
@@ -107,8 +106,8 @@ def _with_intervals(
 ) -> list[SliceMetrics]:
     """The metrics with their intervals, and with those of the changes.
 
-    Both models are judged on the same resamples, so what they have in common cancels
-    out of the change.
+    Both models are judged on the same resamples, so their common error cancels out of
+    the change.
     """
     ours, *others = (sums.of_resamples(model) for model in models)
     found = []

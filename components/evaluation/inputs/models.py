@@ -58,7 +58,7 @@ class Model:
       from_logits: Whether the model predicts logits, as recorded by the Trainer; None
         if unknown.
       classes: Names of the classes, as recorded by the Trainer; [] if unknown.
-      heads: What the Trainer has recorded of each head, by output; {} for one head.
+      heads: The Trainer's record of each head, by output; {} for one head.
       reconstructs: Number of values of each feature that the model reconstructs, in
         the order of its output; {} for a model of a label.
 
@@ -197,7 +197,7 @@ class Model:
         return np.asarray(value, np.float64)
 
     def reconstructed(self, examples: tf.Tensor) -> np.ndarray:
-        """What the model should answer: the features, after its own preprocessing.
+        """The target of the model: the features, after its own preprocessing.
 
         Args:
           examples: string [batch], serialized.
@@ -307,7 +307,7 @@ def _check_one_hot(labels: np.ndarray, feature: str) -> None:
 
 
 def _description(path: str) -> dict[str, Any]:
-    """What the Trainer has recorded of the model; {} if nothing is."""
+    """The Trainer's record of the model; {} without one."""
     try:
         with tf.io.gfile.GFile(f"{path}/{DESCRIPTION}") as file:
             return dict(json.loads(file.read()))

@@ -49,7 +49,7 @@ class Question:
       label: The label, as `Label.text`. A string label is read after the candidate's
         own preprocessing (signature `transform_features`), e.g. "yes" as 1; so is the
         vector of a row's classes.
-      slices: What to slice by.
+      slices: The slicings.
       types: Dtype by raw feature: of those of `slices`, of `query`, and of the label
         and the weight if they are raw. Others are read after the candidate's own
         preprocessing.
@@ -59,8 +59,8 @@ class Question:
         weight is read for this one.
       from_logits: Whether predictions are logits (`evaluator.from_logits`) of which
         probabilities are made; None: as recorded in each model.
-      resampled: What is resampled, for confidence intervals.
-      query: The feature whose values are the queries; "" without metrics by query.
+      resampled: Sums to resample for confidence intervals.
+      query: The feature with the query of each row; "" without metrics by query.
     """
 
     task: str
@@ -161,7 +161,7 @@ class Rows:
     Args:
       batch: string [rows].
       question: The features to read.
-      candidate: The model whose preprocessing makes a label or weight that is not raw.
+      candidate: Its preprocessing makes a label or weight that is not raw.
       files: The files of the batch.
       first: Number of rows of the files before the batch.
     """
@@ -313,7 +313,7 @@ class Rows:
         return query, np.isin(np.arange(len(query)), rows)
 
     def slices(self) -> dict[str, SliceMembership]:
-        """The rows of each slice, by name of what is sliced by."""
+        """The rows of each slice, by name of the slicing."""
         return membership.of(self._question.slices, self._parsed)
 
     def _read(self, key: str, name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What TFMA computes for a metric class, as accumulators that merge; imports TFMA.
+"""TFMA's computation of a metric class, as accumulators that merge; imports TFMA.
 
 TFMA turns a metric into combiners, which Beam feeds row by row, and into functions that
 derive the result from their outputs. Here the same combiners are fed with the answers
@@ -177,7 +177,7 @@ def of(class_name: str, config: str, weighted: bool) -> Computation:
 def _computations(
     class_name: str, config: Mapping[str, Any], weighted: bool
 ) -> Sequence[Any]:
-    """What TFMA makes of an EvalConfig with one metric."""
+    """TFMA's computations for an EvalConfig with one metric."""
     eval_config = config_util.update_eval_config_with_defaults(
         config_pb2.EvalConfig(
             model_specs=[
@@ -217,7 +217,7 @@ def _computations(
 
 
 def _inputs(step: Any, extracts: Mapping[str, Any]) -> Iterator[Any]:
-    """What a combiner takes of a row, as TFMA's preprocessing of rows makes it."""
+    """The inputs of a combiner for a row, after TFMA's preprocessing of rows."""
     preprocessors = step.preprocessors
     standard = metric_types.StandardMetricInputsPreprocessor
     if not preprocessors or (

@@ -1,4 +1,4 @@
-"""What rows are sliced by: features, ranges of numbers, and crosses of them.
+"""Slicings of rows: by features, ranges of numbers, and crosses of them.
 
 Config validation imports this module; standard library only.
 """
@@ -94,9 +94,9 @@ class Slicing:
 
 
 def slicings(evaluator: Mapping[str, Any]) -> list[Slicing]:
-    """What to slice by: the configured entries, then features named by bounds only.
+    """The slicings: the configured entries, then features named by bounds only.
 
-    Not `part_of` the task, whose slices are always measured.
+    Not `part_of` the task: its slices are always measured.
 
     Args:
       evaluator: The section: task, metrics, slices, bounds.

@@ -73,7 +73,7 @@ class OutputFolder:
         """Rejects a folder with other files, or one that cannot be written.
 
         Raises:
-          BadInputError: Names the folder and what is in it.
+          BadInputError: Names the folder and one of its files.
         """
         for name in self._entries():
             if name.startswith(_STAGING) or name == _LOCK:
@@ -124,13 +124,13 @@ class OutputFolder:
                 os.unlink(lock.name)
 
     def begin(self) -> None:
-        """Removes what commands with another key have left."""
+        """Removes the staged files of commands with another key."""
         for name in self._entries():
             if name.startswith(_STAGING) and f"{self.path}/{name}" != self.staging:
                 storage.remove(f"{self.path}/{name}")
 
     def discard(self) -> None:
-        """Removes what this command has left, as it cannot be completed."""
+        """Removes the files of this command, as it cannot be completed."""
         with contextlib.suppress(OSError):
             storage.remove(self.staging)
         if not filesystems.is_remote(self.path):
@@ -152,7 +152,7 @@ class OutputFolder:
         return f"{self.staging}/part-{shard:05}"
 
     def record(self, shard: int) -> dict[str, Any] | None:
-        """What `complete` has recorded of a shard; None if it is not complete.
+        """The facts of a shard from `complete`; None if it is not complete.
 
         Args:
           shard: Number of the shard.

@@ -1,4 +1,4 @@
-"""What both interfaces of a model server answer, before it is JSON or a message."""
+"""Answers of a model server, before an interface makes JSON or a message of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RequestError(Exception):
 
     Args:
       status: Status of the answer by HTTP.
-      reason: What is wrong.
+      reason: The error, for the answer.
     """
 
     def __init__(self, status: HTTPStatus, reason: str):
@@ -41,7 +41,7 @@ class RequestError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a request names.
+    """The model and version in a request.
 
     Attributes:
       model: Name of the model.
@@ -59,7 +59,7 @@ def version(models: Versions, wanted: Wanted) -> Loaded:
 
     Args:
       models: The versions of the served model.
-      wanted: What the request names.
+      wanted: Model and version in the request.
 
     Raises:
       RequestError: No such model or version exists, or it does not load.
@@ -105,7 +105,7 @@ def check(name: str, spec: tf.TensorSpec, dtype: str, shape: Sequence[int]) -> N
     Args:
       name: Name of the input.
       spec: The input's type and shape.
-      dtype: Type of the values, in TensorFlow's words, or what they are instead.
+      dtype: Type of the values, in TensorFlow's words, or a description of them.
       shape: Shape of the values.
 
     Raises:

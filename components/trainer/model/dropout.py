@@ -54,7 +54,7 @@ class TrainingStep:
 
     @contextlib.contextmanager
     def on(self, micro_batch: MicroBatch) -> Iterator[None]:
-        """What is traced in the `with` block computes on a part of the batch."""
+        """Marks operations traced in the `with` block: their batch is a micro-batch."""
         self._of_thread.micro_batch = micro_batch
         try:
             yield
@@ -84,16 +84,16 @@ class TrainingStep:
 def layer(keras: Any, rate: float, **masks: Any) -> Any:
     """A dropout layer of a Keras package with masks from seed, step and row.
 
-    Keras's Dropout draws other masks on two replicas than on one device, and that of
-    tf-keras keeps its random state in an operation that no checkpoint stores. Here the
-    mask of a global batch is drawn from (seed, optimizer step), and each replica uses
-    its own rows of the mask. So masks are equal after a resume and under every
-    synchronous strategy. Made by `TrainingContext.dropout`.
+    Keras's Dropout draws other masks on two replicas than on one device, and tf-keras's
+    keeps its random state in an operation that no checkpoint stores. Here the mask of a
+    global batch is drawn from (seed, optimizer step), and each replica uses its own
+    rows of the mask. So masks are equal after a resume and under every synchronous
+    strategy. Made by `TrainingContext.dropout`.
 
     A step is an update of the optimizer, one for each batch; the micro-batches of
-    `trainer.accumulate_steps` use their rows of the same mask. A model whose own step
-    accumulates the gradients of several batches uses one mask for all of them; if the
-    last batch is smaller, its result depends on the number of replicas.
+    `trainer.accumulate_steps` use their rows of the same mask. A model that accumulates
+    the gradients of several batches in its own step uses one mask for all of them; if
+    the last batch is smaller, its result depends on the number of replicas.
 
     Input shape: `[rows, …]`, any floating dtype; output shape and dtype are the same.
     The first axis may also hold several entries for each row, row after row, as after
@@ -135,7 +135,7 @@ def _kind(base: type) -> type:
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
-    """What a dropout layer drops in training.
+    """The masks of a dropout layer in training.
 
     Attributes:
       rate: Fraction of the values to drop, in [0, 1).
