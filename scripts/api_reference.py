@@ -38,8 +38,8 @@ if result.exit_code == strategos.ExitCode.STOPPED:
 """
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Example):$", re.M)
 _ENTRY = re.compile(r"^(\*{0,2}\w+): ", re.M)
-# Settings: docs/configuration.md has them.
-_WITHOUT_MEMBERS = ("Config",)
+# Settings, which docs/configuration.md has, and what a launcher only passes on.
+_WITHOUT_MEMBERS = ("Config", "Operation", "WorkerSpec")
 
 
 def page() -> str:
@@ -59,6 +59,11 @@ def page() -> str:
         for name, value in chosen.items():
             parts += _entry(name, value)
     parts.append("## Constants\n")
+    parts.append(
+        "- `LAUNCHERS`: the launchers by name, with those of plug-ins; a launcher may "
+        "start another."
+    )
+    parts.append("- `WHOLE`: the `Part` that is a whole file.")
     parts.append("- `__version__`: the version of the package, as text.")
     parts.append(
         f"- `PLUGIN_API`: {strategos.PLUGIN_API}, the version of the interfaces that "

@@ -182,7 +182,7 @@ class Precision(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        found, predicted, _ = one.found(self)
+        found, predicted, _ = one.positives(self)
         return np.where(predicted > 0, found / np.maximum(predicted, 1), np.nan)
 
 
@@ -208,7 +208,7 @@ class Recall(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        found, _, labelled = one.found(self)
+        found, _, labelled = one.positives(self)
         known = labelled > 0
         return np.where(known, found / np.where(known, labelled, 1.0), np.nan)
 

@@ -61,7 +61,7 @@ class OneAnswer:
         """
         return self.shares > (metric.threshold or 0.5)
 
-    def found(self, metric: Metric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def positives(self, metric: Metric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """True positives, positive answers and positive labels a row.
 
         Args:

@@ -134,6 +134,6 @@ def _copy(model: str, folder: Path, manifest: Mapping[str, Any] | None) -> None:
     with commit.aside(folder, ASIDE + folder.name) as aside:
         shutil.copytree(model, aside)
         if manifest is not None:
-            place = aside / exported.MANIFEST
+            place = aside / Target.MANIFEST
             place.parent.mkdir(exist_ok=True)
             place.write_text(json.dumps(manifest, indent=2))

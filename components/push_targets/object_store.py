@@ -84,7 +84,7 @@ class ObjectStore(Target):
     def _upload(
         self, model: str, version: int, manifest: Mapping[str, Any] | None
     ) -> None:
-        own = [] if manifest is None else [exported.MANIFEST]
+        own = [] if manifest is None else [self.MANIFEST]
         url, last = self.path(version), exported.SAVED_MODEL
         storage.put(model, url, left_out=[*own, last])
         for name in own:

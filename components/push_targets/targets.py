@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from strategos.components import events, exported
 from strategos.components.errors import UserError
@@ -46,7 +46,10 @@ class Target(abc.ABC):
     Attributes:
       uri: Canonical path or URL of the folder, without a slash at its end.
       is_remote: Whether the folder is elsewhere than on this machine.
+      MANIFEST: Path of the manifest, a JSON file, in the folder of a version.
     """
+
+    MANIFEST: ClassVar[str] = exported.MANIFEST
 
     uri: str
     is_remote: bool
@@ -124,7 +127,7 @@ class Target(abc.ABC):
     def manifest(self, version: int) -> dict[str, Any]:
         """The manifest of a version, see `manifest.of`; `{}` if it has none."""
         try:
-            manifest = json.loads(self.read(version, exported.MANIFEST) or b"{}")
+            manifest = json.loads(self.read(version, self.MANIFEST) or b"{}")
         except ValueError:
             return {}
         return manifest if isinstance(manifest, dict) else {}

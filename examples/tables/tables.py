@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strategos.components.data_files.queries.database import Database
-from strategos.components.errors import BadInputError
+from strategos import BadInputError, Database
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from strategos.components.data_files.queries.database import Database
-    from strategos.components.data_files.sources.source import Source
+    from strategos.components.data_files.sources.source import (
+        WHOLE,
+        BadRow,
+        Part,
+        Source,
+    )
     from strategos.components.errors import (
         BadInputError,
         ExitCode,
@@ -24,14 +29,18 @@ if TYPE_CHECKING:
         Place,
         UserError,
     )
-    from strategos.components.evaluation.metrics import Metric
+    from strategos.components.evaluation.metrics import Batch, Metric
+    from strategos.components.evaluation.trivial import OneAnswer
     from strategos.components.plugins.notification import Notification
     from strategos.components.push_targets.targets import Target
     from strategos.components.shards.beam_engine import BeamEngine
     from strategos.components.span_validator.gate import Gate
+    from strategos.components.trainer.launchers import LAUNCHERS
     from strategos.components.trainer.launchers.launcher import Launcher
     from strategos.components.trainer.loop.custom_loop import Loop
     from strategos.components.trainer.model.context import TrainingContext
+    from strategos.components.trainer.operation import Operation
+    from strategos.components.trainer.spec import WorkerSpec
     from strategos.pipeline.api import (
         RunEvent,
         RunResult,
@@ -49,8 +58,12 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "LAUNCHERS",
     "PLUGIN_API",
+    "WHOLE",
     "BadInputError",
+    "BadRow",
+    "Batch",
     "BeamEngine",
     "Config",
     "ConfigError",
@@ -64,6 +77,9 @@ __all__ = [
     "Metric",
     "NodeRun",
     "Notification",
+    "OneAnswer",
+    "Operation",
+    "Part",
     "Place",
     "Run",
     "RunEvent",
@@ -73,6 +89,7 @@ __all__ = [
     "TrainingContext",
     "UserError",
     "Validation",
+    "WorkerSpec",
     "__version__",
     "history",
     "load",
@@ -87,16 +104,20 @@ _HOMES = {
     "components.errors": (
         *("BadInputError", "ExitCode", "GateStoppedError", "Place", "UserError"),
     ),
-    "components.evaluation.metrics": ("Metric",),
+    "components.evaluation.metrics": ("Batch", "Metric"),
+    "components.evaluation.trivial": ("OneAnswer",),
     "components.data_files.queries.database": ("Database",),
-    "components.data_files.sources.source": ("Source",),
+    "components.data_files.sources.source": ("WHOLE", "BadRow", "Part", "Source"),
     "components.plugins.notification": ("Notification",),
     "components.push_targets.targets": ("Target",),
     "components.shards.beam_engine": ("BeamEngine",),
     "components.span_validator.gate": ("Gate",),
+    "components.trainer.launchers": ("LAUNCHERS",),
     "components.trainer.launchers.launcher": ("Launcher",),
     "components.trainer.loop.custom_loop": ("Loop",),
     "components.trainer.model.context": ("TrainingContext",),
+    "components.trainer.operation": ("Operation",),
+    "components.trainer.spec": ("WorkerSpec",),
     "pipeline.api": (
         *("RunEvent", "RunResult", "Validation"),
         *("history", "load", "run", "validate"),

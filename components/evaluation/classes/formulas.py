@@ -43,7 +43,7 @@ class F1(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        return _f1(*one.found(self))
+        return _f1(*one.positives(self))
 
 
 class HammingLoss(Ratio):

@@ -5,12 +5,9 @@ group `strategos.launchers`:
 
     def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
         submit(operation.job["queue"])  # settings of the YAML
-        return local.launch(spec, operation)
+        return LAUNCHERS["local"].launch(spec, operation)
 
     LAUNCHER = Launcher("queue", "waits in a queue", launch, settings=QueueSettings)
-
-A batch system needs less: a `Scheduler` of `launchers.jobs.scheduler`, and a `launch`
-that calls `launchers.jobs.training.launch` with it.
 """
 
 from __future__ import annotations

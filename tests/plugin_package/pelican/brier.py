@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from strategos import Metric
+from strategos import Batch, Metric, OneAnswer
 
 
 class Brier(Metric):
@@ -16,7 +14,7 @@ class Brier(Metric):
     tasks = ("binary",)
     direction = "lower"
 
-    def sums(self, batch: Any) -> np.ndarray:
+    def sums(self, batch: Batch) -> np.ndarray:
         error = (batch.prediction - batch.label) ** 2
         return np.stack([batch.total(error), batch.total(np.ones_like(error))])
 
@@ -24,5 +22,5 @@ class Brier(Metric):
         error, rows = sums
         return error / rows
 
-    def trivial(self, one: Any) -> np.ndarray:
+    def trivial(self, one: OneAnswer) -> np.ndarray:
         return one.answer * (1 - one.answer)

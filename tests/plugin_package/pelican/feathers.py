@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyarrow import feather
 
-from strategos import Source, UserError
-from strategos.components.data_files.sources.source import WHOLE, Part
+from strategos import WHOLE, Part, Source, UserError
 
 
 class FeatherSource(Source):

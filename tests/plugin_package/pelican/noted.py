@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from strategos import Launcher
-from strategos.components.trainer.launchers import local
+from strategos import LAUNCHERS, Launcher, Operation, WorkerSpec
 
 
 class NotedSettings(BaseModel, extra="forbid"):
@@ -16,11 +15,11 @@ class NotedSettings(BaseModel, extra="forbid"):
     file: str
 
 
-def launch(spec: Any, operation: Any) -> dict[str, Any]:
+def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     """Trains as the launcher `local` does."""
     with open(operation.job["file"], "a") as file:
         file.write(f"{spec.module}\n")
-    return local.launch(spec, operation)
+    return LAUNCHERS["local"].launch(spec, operation)
 
 
 LAUNCHER = Launcher(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from strategos import Target, UserError
-from strategos.components.exported import MANIFEST
 
 
 class Zips(Target):
@@ -42,7 +41,7 @@ class Zips(Target):
             made = shutil.make_archive(f"{scratch}/version", "zip", model)
             if manifest is not None:
                 with zipfile.ZipFile(made, "a") as archive:
-                    archive.writestr(MANIFEST, json.dumps(manifest))
+                    archive.writestr(self.MANIFEST, json.dumps(manifest))
             aside = shutil.move(made, self._folder / f".{version}")
         os.rename(aside, self._file(version))
         self.prune(keep)
