@@ -127,7 +127,7 @@ class Profile:
     def see_column(
         self, column: pa.Array, source: Source, part: Part, row: int
     ) -> None:
-        """Adds values whose type was not declared, but is that of these rows.
+        """Adds values of a column without a declared type, in the type of these rows.
 
         Args:
           column: The values, or lists of them; null is missing.
@@ -253,7 +253,7 @@ class Profile:
 
 
 class Profiles(dict[str, Profile]):
-    """Profiles by column; that of another column begins empty.
+    """Profiles by column; the profile of another column begins empty.
 
     Args:
       nulls: As for `Profile`.

@@ -57,7 +57,7 @@ class Ratio(Metric):
         return np.ones_like(batch.label)
 
     def sums(self, batch: Batch) -> np.ndarray:
-        """See `Metric`: both sums, and that of sizes below; float64 [3, slices]."""
+        """See `Metric`: both sums, and the sum of sizes below; float64 [3, slices]."""
         above, below = self.above(batch), self.below(batch)
         size = np.abs(below) if self.adds_signs else below
         return np.stack([batch.total(each) for each in (above, below, size)])
@@ -360,7 +360,7 @@ def positive(batch: Batch, metric: Metric) -> np.ndarray:
 
 
 def _one_area(one: OneAnswer, area: Area) -> np.ndarray:
-    """The area of the trivial model, whose scores are the classes' shares."""
+    """The area of the trivial model: its scores are the classes' shares."""
     from strategos.components.evaluation.curves import Steps
 
     values = np.full(len(one.answer), np.nan)

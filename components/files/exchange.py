@@ -1,8 +1,8 @@
 """Files that workers on other hosts share with an executor that works on local copies.
 
 Under a root on `s3://`, TensorFlow cannot open the artifacts in their place, and
-workers do not see the copies. A folder in the object store, `exchange`, then holds what
-they share; it is None where workers see the folders of the executor.
+workers do not see the copies. A folder in the object store, `exchange`, then holds the
+shared files; it is None where workers see the folders of the executor.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def sent(exchange: str | None, path: str) -> Iterator[str]:
 
 
 def local(path: str) -> str:
-    """The folder in which this process finds what `sent` has copied.
+    """The folder in which this process finds the files that `sent` has copied.
 
     Args:
       path: From `sent`. The processes of a host share one download of a URL.

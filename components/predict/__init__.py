@@ -153,7 +153,8 @@ def show(
       answers: The result of `predict`.
       as_json: Prints each row as a JSON object instead of columns.
       model: Name of the model for the line on stderr; not used with `as_json`.
-      of: The class whose score an output is that has one number; for the same line.
+      of: From `scored`, the class of each output that is the score of one class; for
+        the same line.
     """
     bad = sum(PROBLEM in answer for answer in answers)
     if as_json:
@@ -176,9 +177,9 @@ def show(
 
 
 def scored(model_dir: str | Path) -> dict[str, str]:
-    """The class that one number of an output is the score of, by output.
+    """The class that each output with one number scores, by output.
 
-    Of a label with two classes whose names are known.
+    Only for labels with two named classes.
 
     Args:
       model_dir: As for `predict`.

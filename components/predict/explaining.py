@@ -37,7 +37,7 @@ _WIDTH = 24
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What one feature contributes.
+    """The contribution of one feature.
 
     Attributes:
       feature: Name of the raw column.
@@ -215,7 +215,7 @@ class Explainer:
 
 
 def lines(explanation: Mapping[str, Any]) -> list[str]:
-    """The lines of a terminal for what `Explainer.explain` returns."""
+    """The lines of a terminal for a result of `Explainer.explain`."""
     found = []
     for output, facts in explanation.items():
         if not isinstance(facts, dict):

@@ -85,10 +85,10 @@ def end(rows: int) -> None:
 
 
 def say(message: str) -> None:
-    """Reports what goes on after all rows are read, now and then.
+    """Reports progress after all rows are read, now and then.
 
     Args:
-      message: What goes on, with how far it is, e.g. "writing origin: 65,536 tokens".
+      message: The activity and its progress, e.g. "writing origin: 65,536 tokens".
     """
     global _reported
     with _lock:

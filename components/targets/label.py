@@ -26,8 +26,8 @@ class Label:
     """The columns, or features that `preprocessing_fn` makes, that a model predicts.
 
     Attributes:
-      columns: One name; several, whose values 0 and 1 are the classes of a row; or
-        those of `outputs` one after another, where a name may occur again.
+      columns: One name; several, with 0 or 1 for each class of a row; or the columns of
+        `outputs` one after another, where a name may occur again.
         With `reconstructs`, transformed features; () for all of them.
       outputs: The outputs of a model with several heads; () for one head.
       widths: Number of `columns` of each of `outputs`.
@@ -110,11 +110,11 @@ class Label:
     def by_head(
         self, named: dict[str, _T], take: Callable[[dict[str, _T], Label], _T]
     ) -> dict[str, _T]:
-        """Takes what belongs to the label's columns out of a dict; several heads only.
+        """Takes the entries of the label's columns out of a dict; several heads only.
 
         Args:
           named: Tensors, specs or others by column, which lose those of the label.
-          take: Takes what belongs to the label of one head out of such a dict.
+          take: Takes the entries of one head's label out of such a dict.
 
         Returns:
           The result of `take` by output.

@@ -23,9 +23,10 @@ class Phase:
     Attributes:
       name: Name of the phase; "" for a training without phases.
       epochs: Passes over the training examples, at most.
-      base: Name of the layer whose layers `trainable` chooses from; None for the model.
+      base: Name of the layer that contains the layers of `trainable`; None for the
+        model.
       trainable: The layers that train; None for those of `build_model`.
-      learning_rate: The learning rate; None for that of `build_model`.
+      learning_rate: The learning rate; None for the one of `build_model`.
       early_stopping: `monitor`, `patience` and `mode`; None if the phase always runs
         all its epochs.
     """

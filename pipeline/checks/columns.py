@@ -151,7 +151,7 @@ def _step_lengths(
     Args:
       config: The effective settings.
       files: All data files; those of other formats than TFRecord have no such lists.
-      source: The file whose columns are known.
+      source: The file that `names` is from.
       names: Its columns.
     """
     key, wanted = STEP_LENGTHS, config.data.step_lengths
@@ -307,7 +307,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 class _MadeNames:
-    """The names that `preprocessing_fn` may give to what it returns.
+    """The names that `preprocessing_fn` may give to its features.
 
     Its texts, and two of them after one another, such as `tips` and `_xf`. A module for
     TFX's Trainer often imports its names: any name will do, and Trainer checks it.

@@ -32,8 +32,8 @@ class Command:
     """The words that may follow a command.
 
     Attributes:
-      words: Its subcommands, or what its arguments may be.
-      options: What each option takes; None if nothing.
+      words: Its subcommands, or the values of its arguments.
+      options: The values of each option; None if it takes none.
       help: One line on the command.
     """
 

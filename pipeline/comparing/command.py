@@ -37,7 +37,7 @@ _ANOTHER = "Run the pipeline again after a change."
 
 
 def compare(history: roots.History, ids: Sequence[str], *, as_json: bool) -> None:
-    """Compares two runs and prints what differs.
+    """Compares two runs and prints the differences.
 
     Args:
       history: The root's history.
@@ -129,7 +129,7 @@ class _Original:
 
     Attributes:
       run: The run.
-      kept: What it was made from, with paths of this machine.
+      kept: Its record, with paths of this machine.
       model: The folder of its SavedModel on this machine.
     """
 
@@ -207,7 +207,7 @@ def _new_folder(name: str) -> Path:
 
 
 def _name_stack(kept: Kept) -> None:
-    """Names what differs from the stack of the run, before anything is made."""
+    """Prints differences from the stack of the run, before anything is made."""
     now = stack.of_this_machine()
     console = terminal.console(sys.stderr)
     differing = compared.stack_changes(kept.made_from.stack, now)

@@ -34,7 +34,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def _blessing(arguments: argparse.Namespace) -> int:
-    """Each bound of a run, and what else speaks against its model."""
+    """Each bound of a run, and other objections to its model."""
     from strategos.pipeline.comparing import judged
     from strategos.pipeline.view import terminal
     from strategos.pipeline.view.report import headline, paragraph
@@ -57,7 +57,7 @@ def _blessing(arguments: argparse.Namespace) -> int:
 
 
 def _retrain(arguments: argparse.Namespace) -> int:
-    """The last decisions of `strategos retrain`, and what became of them."""
+    """The last decisions of `strategos retrain`, and the outcomes of their runs."""
     from strategos.pipeline.history import decisions, roots
     from strategos.pipeline.view import terminal
     from strategos.pipeline.view.report import paragraph
@@ -125,7 +125,7 @@ def _open_run(
 
 
 class _Records(dict[str, "Kept | None"]):
-    """What runs were made from, read at the first use."""
+    """The records of runs by run id, read at the first use."""
 
     def __init__(self, root: str):
         super().__init__()

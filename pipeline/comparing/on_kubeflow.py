@@ -1,7 +1,8 @@
 """Runs on Kubeflow Pipelines as they are compared, explained and made again here.
 
-They are known by the records that their steps have left below `kubeflow.root`. What
-they name in the image, below `/workload`, is on this machine in `kubeflow.context`.
+They are known by the records that their steps have left below `kubeflow.root`. Files
+that these name in the image, below `/workload`, are on this machine in
+`kubeflow.context`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ClusterRuns:
         return self.config.kubeflow.root
 
     def kept(self, run_id: str, log: str | None = None) -> Kept:
-        """What a run was made from.
+        """The record of a run's settings, code, data and stack.
 
         Args:
           run_id: The run's id.
@@ -221,7 +222,7 @@ def _here(value: Any, context: str) -> Any:
 
 
 def _is_downloaded(url: str, folder: str) -> bool:
-    """Downloads what is below a URL; returns False if that is gone."""
+    """Downloads the objects below a URL; returns False if they are gone."""
     try:
         with object_stores.problems_of(url, "kubeflow.root", "read"):
             storage.get(url, folder)

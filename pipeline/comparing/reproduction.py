@@ -4,9 +4,9 @@ FOLDER/workload/   the code, the schema and `pipeline.yaml`
 FOLDER/data/       links to the data files that the run read
 FOLDER/root/       the root of the new run
 
-Left out of the settings is what acts on the world, or depends on other runs: push,
-predictions, schedule, notification, gates on spans, the comparison with the model in
-production; and `statistics`, which no model depends on. So are nodes of `nodes` that
+Sections that act on the world, or depend on other runs, are left out of the settings:
+push, predictions, schedule, notification, gates on spans, the comparison with the model
+in production; and `statistics`, which no model depends on. So are nodes of `nodes` that
 follow a node of one of these sections.
 """
 
@@ -91,7 +91,7 @@ def _problems(kept: Kept, weights: str) -> list[str]:
 
 
 def write(kept: Kept, folder: Path, weights: str) -> Path:
-    """Writes what a run was made from.
+    """Writes the settings, code and links to the data of a run.
 
     Args:
       kept: The run's record, from `complete`.

@@ -1,9 +1,9 @@
 """Runs of states between two runs, in a folder of their own, each made once.
 
-FOLDER/bisect.json   which runs are bisected, and what each state led to
+FOLDER/bisect.json   which runs are bisected, and the result of each state
 FOLDER/content/      the files of the code of all states, by digest
 FOLDER/workload/     the newest state, as `reproduction` writes it; FOLDER/data too
-FOLDER/root/         the root of all runs, whose cache serves nodes that did not change
+FOLDER/root/         the root of all runs: its cache serves nodes that did not change
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints the comparison of two runs: what changed, and what it did."""
+"""Prints the comparison of two runs: the changes, and their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints what `strategos debug` sees of a training step, as it happens."""
+"""Prints the tensors of a training step for `strategos debug`, as they appear."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def show(title: str, values: Sequence[Values]) -> None:
     """Prints a title, and a line for each tensor.
 
     Args:
-      title: What the tensors are, e.g. "features".
+      title: A name for the tensors, e.g. "features".
       values: Their summaries.
     """
     widths = [

@@ -52,7 +52,7 @@ def dev(arguments: argparse.Namespace) -> int:
 
 
 def _start_orchestrators() -> None:
-    """Imports what orchestrators need, and lets `apart.run` fork them from here."""
+    """Imports modules of orchestrators, and lets `apart.run` fork them from here."""
     from strategos.pipeline.checks import training  # noqa: F401
     from strategos.pipeline.history import runs  # noqa: F401
     from strategos.pipeline.run import orchestration  # noqa: F401
@@ -62,7 +62,7 @@ def _start_orchestrators() -> None:
 
 
 def files(arguments: argparse.Namespace) -> set[Path]:
-    """The files whose change starts a run: settings, modules and the schema.
+    """The files to watch: a change of settings, modules or the schema starts a run.
 
     Args:
       arguments: The parsed command line.

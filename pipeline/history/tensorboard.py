@@ -128,12 +128,12 @@ def show_dump(folder: str, port: int | None) -> None:
     """Replaces this process by TensorBoard with its page Debugger V2.
 
     Args:
-      folder: The folder of a task below that of `trainer.debug.dump`; or this one, if
-        it has one task.
+      folder: The folder of a task below `trainer.debug.dump`; or the dump's folder
+        itself, if it has one task.
       port: 0 for any free port; None for TensorBoard's default.
 
     Raises:
-      UserError: Nothing was recorded in the folder, or that of several tasks, or
+      UserError: Nothing was recorded in the folder, or it has several tasks, or
         TensorBoard is not installed.
     """
     found = Path(folder).glob("tfdbg_events*"), Path(folder).glob("*/tfdbg_events*")

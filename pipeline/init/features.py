@@ -33,11 +33,11 @@ class Feature:
 
     Attributes:
       column: The column.
-      reason: The column's values, and what becomes of them.
+      reason: The column's values, and their use.
       name: Name of the feature; "" if the column is left out.
       code: The expression in `preprocessing_fn`; "" if the column is left out.
-      kind: What the model does with it: `number` (takes it as it is), `category`
-        (embeds the entries of a vocabulary) or `hashed` (embeds buckets).
+      kind: Its treatment by the model: `number` (takes it as it is), `category` (embeds
+        the entries of a vocabulary) or `hashed` (embeds buckets).
       size: Size of the vectors of a category.
       filling: Value in place of a missing one, for `data.missing`; None for none.
       missing: Expression of a further feature: 1 where the value is missing; or "".
@@ -137,7 +137,7 @@ def _groups(column: Column, label: Label) -> Iterator[pa.Array]:
 
 
 def _tells(groups: pa.Array, label: Label) -> float:
-    """The share of the rows whose label is the most frequent one of their group."""
+    """The share of the rows with the most frequent label of their group."""
     pairs = pa.table({"value": groups, "label": label.classes_of_rows})
     pairs = pairs.filter(pairs["label"].is_valid())
     ones = pa.array(np.ones(pairs.num_rows, np.int64))

@@ -1,4 +1,4 @@
-"""Records what a run is made from, once it is planned."""
+"""Records the settings, code, data and stack of a run, once it is planned."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def of_settings(
     of_node: Mapping[str, Mapping[str, Path]],
     memo: Path | None = None,
 ) -> record.MadeFrom:
-    """What a run is made from, apart from its data, its weights and its stack.
+    """The record of a run without its data, its weights and its stack.
 
     Args:
       config: The settings to record; of a compiled pipeline, with the paths of steps.

@@ -195,7 +195,7 @@ def _steps(base: str) -> dict[str, dict[str, float]]:
 
 
 def kept(root: str, pipeline: str, run_id: str) -> Kept:
-    """Reads what a run was made from.
+    """Reads the record of a run's settings, code, data and stack.
 
     Args:
       root: `kubeflow.root`.
@@ -223,7 +223,7 @@ def kept(root: str, pipeline: str, run_id: str) -> Kept:
 
 
 def before(run: runs.Run, root: str) -> dict[str, tuple[str, Json]]:
-    """The record of each node's execution before that of a run, and who wrote it.
+    """The record of each node's last execution before a run, and the run that wrote it.
 
     Args:
       run: The run, with its nodes.

@@ -194,7 +194,7 @@ def _divergence(one: Feature, other: Feature) -> float:
 
 
 def _equal_widths(feature: Feature) -> Points:
-    """The points of the histogram of equal widths, whose buckets are neighbours."""
+    """The points of the histogram of equal widths: its buckets are neighbours."""
     for histogram in feature.num_stats.histograms:
         if histogram.type == _STANDARD:
             buckets = histogram.buckets
@@ -207,7 +207,7 @@ def _equal_widths(feature: Feature) -> Points:
 
 
 def _at_each(points: Points, cuts: Sequence[float]) -> list[float]:
-    """What `_below` returns for each of ascending numbers, in one pass."""
+    """The result of `_below` for each of ascending numbers, in one pass."""
     numbers, shares = points
     found, place = [], 0
     for cut in cuts:

@@ -1,4 +1,4 @@
-"""What a report says, as plain values: sections of paragraphs, facts, tables, charts.
+"""A report as plain values: sections of paragraphs, facts, tables and charts.
 
 `content` builds a document from records, `page` writes it as HTML. A chart draws the
 rows of its table, so the two never differ.
@@ -33,7 +33,7 @@ class Raw:
 
     Attributes:
       value: The value.
-      name: What it is, e.g. `value`; a redacted report shows the name and a number.
+      name: Its kind, e.g. `value`; a redacted report shows the kind and a number.
     """
 
     value: str | float | int | None
@@ -159,7 +159,7 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Diff:
-    """What differs between two files of code.
+    """The differences between two files of code.
 
     Attributes:
       title: The file.

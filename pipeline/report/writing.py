@@ -46,7 +46,7 @@ def html(
     Args:
       read: The run.
       redact: Whether to leave out values of the data, and messages that may quote them.
-      compare: Another run and this one, to report what changed.
+      compare: Another run and this one, to report the changes.
       without_scripts: Whether charts are drawn now, as SVG, by vl-convert.
     """
     about = content.document(read, compare)
@@ -73,8 +73,8 @@ def write(
       run_id: The run's id, or its beginning; None for the last run.
       to: The file; by default in the local state of the root.
       redact: As for `html`.
-      compare: The id of another run, or its beginning, to report what changed since,
-        by default in another file.
+      compare: The id of another run, or its beginning, to report the changes since, by
+        default in another file.
       without_scripts: As for `html`; by default in another file.
 
     Returns:

@@ -70,8 +70,8 @@ def find(
 
     Args:
       store: The root's ML Metadata.
-      keep: For each pipeline and target, number of newest runs with a model whose
-        artifacts stay.
+      keep: For each pipeline and target, number of newest runs with a model that keep
+        their artifacts.
       before: Unix seconds; everything that was made later stays.
       serving: The folders of pushes, to recognize versions that were moved there.
 
@@ -110,7 +110,7 @@ def find(
 
 
 def remove(store: Store, items: Iterable[Item]) -> None:
-    """Removes what `find` found; the caller holds the root's lock.
+    """Removes the items from `find`; the caller holds the root's lock.
 
     Artifacts are marked in ML Metadata first, so that no cache entry ever names a
     partly removed folder. Their records stay, in the state DELETED.
@@ -134,7 +134,7 @@ def remove(store: Store, items: Iterable[Item]) -> None:
 def kept_runs(
     store: Store, keep: int, before: float, serving: Collection[str] = ()
 ) -> set[str]:
-    """The ids of the runs whose artifacts stay.
+    """The ids of the runs that keep their artifacts.
 
     Args:
       store: The root's ML Metadata.

@@ -63,7 +63,7 @@ def run(source: Source, store: Store, run_id: str) -> Page:
 
 
 def compared(source: Source, store: Store, before: str, after: str) -> Page:
-    """What changed between two runs, and what it did.
+    """The page of the changes between two runs, and of their effects.
 
     Args:
       source: The history.
@@ -125,7 +125,7 @@ def following(root: str, run_id: str) -> Following:
 
 
 def lineage(store: Store, model: str) -> Page:
-    """What a model was made from.
+    """The page of a model's lineage.
 
     Args:
       store: Its open ML Metadata.

@@ -43,7 +43,7 @@ _WITHOUT_YAML = (
 
 
 def schedule(source: Source) -> Page:
-    """When a run is due, and what `strategos retrain` has decided.
+    """The page of due runs, and of the decisions of `strategos retrain`.
 
     Args:
       source: The history.
@@ -100,7 +100,7 @@ def _decision(decision: Mapping[str, Any]) -> Sequence[Cell]:
 
 
 def spans(source: Source, store: Store) -> Page:
-    """The spans of the data: which runs read them, and what the gates found.
+    """The spans of the data: the runs that read them, and the findings of the gates.
 
     Args:
       source: The history.

@@ -1,4 +1,4 @@
-"""What a page of `strategos ui` has, and the addresses of the others."""
+"""The parts of a page of `strategos ui`, and the addresses of the others."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Search:
     """A field that filters the rows of a page by words.
 
     Attributes:
-      words: What the page is filtered by; "" for nothing.
-      label: What the field searches in.
+      words: The words to filter by; "" for none.
+      label: The label of the field: the columns that it searches.
       kept: The rest of the page's query.
     """
 

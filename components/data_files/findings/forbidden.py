@@ -37,7 +37,7 @@ class Cell(NamedTuple):
       row: Index of the row in the piece.
       column: The column.
       value: The value, as text; "" if it is missing.
-      reason: What the schema says against it.
+      reason: The rule of the schema that it breaks.
     """
 
     piece: Piece
@@ -184,7 +184,7 @@ def _forbidden(
 
     Args:
       column: A list a row: null or without items if missing.
-      feature: What the schema says of the column.
+      feature: The column in the schema.
       schema: The schema, for its common domains.
     """
     if feature.presence.min_fraction == 1:
@@ -202,7 +202,7 @@ def _forbidden(
 def _outside(
     values: pa.Array, feature: schema_pb2.Feature, schema: schema_pb2.Schema
 ) -> tuple[np.ndarray, str]:
-    """Whether each value is outside of its feature's domain, and what is outside."""
+    """Whether each value is outside of its feature's domain, and the reason to give."""
     domain = feature.WhichOneof("domain_info")
     if domain in ("int_domain", "float_domain") and feature.type != schema_pb2.BYTES:
         bounds = getattr(feature, domain)

@@ -59,7 +59,7 @@ class Rejected:
           piece: The piece that is read.
           row: Index in the piece of the row, among those that its source has yielded.
           raw: The row as the file has it.
-          problem: What is wrong, perhaps with the place of the row before it.
+          problem: The error, perhaps after the place of the row.
         """
         place = piece.source.place_of(piece.part, row)
         reason = problem.removeprefix(f"{Place(piece.place(row))}: ")
@@ -128,7 +128,7 @@ def accepted_rows(
     rejected: Rejected,
     names: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yields the rows of a piece whose values are of their columns' kinds.
+    """Yields the rows of a piece with values of their columns' kinds.
 
     Args:
       piece: The piece.
@@ -155,7 +155,7 @@ def convertible_rows(
     rejected: Rejected,
     names: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yields the rows of a piece whose values can be converted.
+    """Yields the convertible rows of a piece.
 
     Args:
       piece: The piece.

@@ -24,15 +24,15 @@ class Database(abc.ABC):
     """A kind of database, by the scheme of its URL.
 
     Attributes:
-      number: What SQL calls floating-point numbers there, for messages.
-      text: What it calls text.
+      number: Its SQL type of floating-point numbers, for messages.
+      text: Its SQL type of text.
     """
 
     number: str = "double precision"
     text: str = "text"
 
     def check(self, url: str) -> None:
-        """Rejects, before a run, what cannot answer; connects to nothing.
+        """Rejects, before a run, a database that cannot answer; connects to nothing.
 
         Args:
           url: Of the database, with its scheme.

@@ -76,7 +76,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, text: str) -> Reading:
-        """Parses what `to_json` returned; "" stands for the defaults."""
+        """Parses a result of `to_json`; "" stands for the defaults."""
         values: dict[str, Any] = json.loads(text or "{}")
         csv = values.pop("csv", {})
         nulls = tuple(csv.pop("nulls", ()))

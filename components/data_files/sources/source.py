@@ -53,7 +53,7 @@ class BadRow(NamedTuple):
 
     Attributes:
       place: The place in the file, such as `line 7`.
-      reason: What is wrong.
+      reason: The error.
       text: The row as the file has it.
     """
 
@@ -357,7 +357,7 @@ class Source(abc.ABC):
 
     @property
     def alike(self) -> Hashable:
-        """What small files have in common that `parsed` takes together; or None."""
+        """The common key of small files that `parsed` takes together; or None."""
         return None
 
     def parsed(self, contents: Sequence[bytes]) -> tuple[pa.Table, list[int]] | None:

@@ -116,7 +116,7 @@ def resampled(found: Entries, times: np.ndarray) -> Entries:
       times: int64 [rows, resamples], how often a row counts in a resample.
 
     Returns:
-      Entries whose `code` is that of the slice times `resamples`, plus the resample.
+      Entries with `code`: the slice's code times `resamples`, plus the resample.
     """
     width, resamples = found.classes, times.shape[1]
     counts = times[found.row[::width]].reshape(-1)

@@ -26,12 +26,12 @@ def numbering(
 ) -> Numbering:
     """The numbers that both models give to classes without known names.
 
-    A label whose definition depends on the data, such as "above the median", may give
+    A label that is defined relative to the data, such as "above the median", may give
     some rows another class: then both models are judged by the candidate's.
 
     Args:
       model: The model.
-      candidate: The model whose preprocessing has made the label.
+      candidate: The model; its preprocessing has made the label.
       rows: The batch.
       label: float64 [rows, …], the label of the candidate.
       question: The label and the task.

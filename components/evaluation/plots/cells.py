@@ -52,7 +52,7 @@ class Cells:
         return _collapsed(exponent, np.concatenate(both), sums, self.most)
 
     def coarser(self, exponent: int) -> Cells:
-        """The cells by a larger width, several of which may be the same.
+        """The cells by a larger width, possibly with duplicates.
 
         Args:
           exponent: The exponent of the width, at least that of these cells.
@@ -68,7 +68,7 @@ def of(
 
     Args:
       values: float64 [rows, axes], finite; one axis or two.
-      sums: float64 [quantities, rows]: what is summed up.
+      sums: float64 [quantities, rows]: the quantities to sum up.
       most: Most cells.
       earlier: Cells that these will be merged with; to start at their width is faster.
     """

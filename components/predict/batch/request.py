@@ -1,4 +1,4 @@
-"""What is predicted, by a command or a node, and the process that does so."""
+"""The request of a command or a node to predict files, and the process that does so."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Job:
       columns: The columns to copy.
       format: A name in `FORMATS`.
       batch_size: Rows that the model predicts at once, at most.
-      bad_rows: Says what happens to bad rows; the rest is as the model has it.
+      bad_rows: How bad rows are handled; the rest is as the model has it.
       version: The pushed version of the model; None for a model that is not pushed.
       path: Path or URL of that version, for the manifest; None without one.
     """

@@ -72,7 +72,7 @@ def start(server: grpc.Server, models: Versions, log: Log) -> None:
 
     Args:
       server: The server.
-      models: What it answers with.
+      models: The versions of the served model.
       log: Is called for each request.
     """
     from tensorflow_serving.apis import (
@@ -194,7 +194,7 @@ class _Requests:
 
 
 def _wanted(spec: Any) -> answers.Wanted:
-    """What a ModelSpec names."""
+    """The model and version that a ModelSpec names."""
     chosen = spec.WhichOneof("version_choice")
     return answers.Wanted(
         spec.name,

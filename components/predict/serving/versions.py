@@ -93,10 +93,10 @@ class Loaded:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What `Versions.refresh` has found.
+    """A change that `Versions.refresh` has found.
 
     Attributes:
-      label: The label whose version changed.
+      label: The label with another version.
       loaded: The version that answers from now on; None for none.
       problem: Why the newest version does not load; the former one still answers.
     """

@@ -257,7 +257,7 @@ def replace_metrics(model: tf.keras.Model, by: Callable[[Any], Any]) -> None:
 
 
 def gradients_of(model: Any, batch: tuple[Any, ...], weight: tf.Tensor) -> Any:
-    """The gradients of some rows, whose loss and metrics are counted, too.
+    """The gradients of some rows; counts their loss and metrics, too.
 
     Args:
       model: A compiled model with the `train_step` of its Keras.
@@ -308,7 +308,7 @@ def answered(
 
 
 def apply_gradients(model: Any, gradients: list[Any]) -> dict[str, Any]:
-    """Updates the weights by what `gradients_of` has returned, or a sum of it.
+    """Updates the weights by gradients from `gradients_of`, or a sum of them.
 
     Args:
       model: The model.

@@ -15,7 +15,7 @@ The SavedModel holds Transform's graph and the model, so that it needs nothing e
 The first two take only the raw features that the model's inputs are computed from.
 In addition to the graph, `assets.extra/` holds `schema.pbtxt` and `serving.json` (these
 features, the label, the names of its classes, columns that are parsed but unused,
-whether the loss takes logits, what `heads` predict if there are several, how many
+whether the loss takes logits, label and classes of each of several `heads`, how many
 values of which features the model `reconstructs`, and the spellings of a missing
 number), so that a pushed model describes itself.
 """
@@ -148,7 +148,7 @@ def describe(
 def _heads(
     model: tf.keras.Model, graph: TransformGraph, context: TrainingContext
 ) -> dict[str, Any]:
-    """What `serving.json` says of each head; {} for a model with one head."""
+    """The entry of each head in `serving.json`; {} for a model with one head."""
     if not context.target.outputs:
         return {}
     losses = effects.losses(model, context.target.outputs)

@@ -1,9 +1,9 @@
 """One training step in this process, eagerly: breakpoints and prints of the user work.
 
 For `strategos debug`. The step is the model's own `train_step`, called once on a few
-rows of one batch of the training, in the order in which the training reads them. What
-goes into it and comes out of it is reported as soon as it is known, so that a step
-which fails has reported all that happened before.
+rows of one batch of the training, in the order in which the training reads them. Its
+inputs and results are reported as soon as they are known, so that a step which fails
+has reported all that happened before.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def run(spec: WorkerSpec, *, rows: int, step: int, show: Show) -> None:
     Args:
       spec: From `transformed.worker_spec`.
       rows: Number of rows, the first ones of the step's global batch.
-      step: Number of the step whose rows are used, from 1. The weights are those of
-        an untrained model.
+      step: Number of the step that the rows are from, counted from 1. The weights are
+        those of an untrained model.
       show: Called as `show(title, values)`: for the features, the label, the weights
         (if there are any), the outputs,
         the loss, the gradients and the metrics; after an error for the variables of
@@ -107,7 +107,7 @@ def _own_loop(function: str) -> BadInputError:
 
 
 def _step(model: Any, batch: tuple[Any, ...], show: Show) -> None:
-    """Runs the model's `train_step` once, and reports what passes through it."""
+    """Runs the model's `train_step` once, and reports its tensors on the way."""
     _report_outputs(model, show)
     _report_loss(model, show)
     reported = _report_gradients(model, show)

@@ -1,7 +1,7 @@
 """Hashes of graphs and accumulators: equal hashes give equal states for equal rows.
 
-Names that TensorFlow numbers by what a process has traced before are left out, so that
-a later run finds the hashes of an earlier one.
+Names that TensorFlow numbers by earlier traces of the process are left out, so that a
+later run finds the hashes of an earlier one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def of_accumulators(accumulators: Mapping[str, Any]) -> str:
     """Hashes accumulators with their settings.
 
     Args:
-      accumulators: Accumulators by label, and what they read.
+      accumulators: Accumulators by label, and their inputs.
 
     Raises:
       UnknownError: They contain code of other packages than TFT's and ours.
@@ -100,7 +100,7 @@ class _Functions:
 
         Args:
           nodes: The nodes.
-          names: What stands for the names of some.
+          names: Replacements of the names of some.
 
         Raises:
           UnknownError: A node may depend on more than its inputs.

@@ -1,4 +1,4 @@
-"""The section `data.query`: a database whose rows become data files."""
+"""The section `data.query`: a database with rows that become data files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ First = Annotated[
 
 
 class Query(Section):
-    """A query whose rows are kept as Parquet files, one for each span."""
+    """A query; its rows are kept as Parquet files, one for each span."""
 
     database: str = Field(
         examples=["postgresql://reader@db.example/shop"],

@@ -1,4 +1,4 @@
-"""What other settings must not say beside a label, or beside none."""
+"""Contradictions between the label, or none, and other settings."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _check_evaluator(
 
 
 def _check_classes(evaluator: Evaluator, label: Label, head: str) -> None:
-    """Rejects what does not compare several columns of classes."""
+    """Rejects tasks and metrics that do not compare several columns of classes."""
     tasks, place = evaluator.task, ("task", head) if head else ("task",)
     task = tasks if isinstance(tasks, str) else tasks[head]
     if task != "multi_label":

@@ -1,4 +1,4 @@
-"""What the first step of a compiled pipeline keeps of what its run is made from.
+"""The record of a run that the first step of a compiled pipeline writes.
 
 The compiler knows the settings and the digests of the code. The step adds the values of
 the run's parameters, the data, and the stack of its image; and, beside the record, the
@@ -34,7 +34,7 @@ LARGEST = 1 << 20  # bytes of a file: each run stores its files anew
 
 
 def of_run(compiled: Mapping[str, Any], parameters: Mapping[str, Any]) -> MadeFrom:
-    """What a run is made from, apart from its data and its stack.
+    """The record of a run without its data and its stack.
 
     Args:
       compiled: Of `record.to_json`, with the settings of the compiler.

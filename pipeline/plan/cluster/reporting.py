@@ -42,7 +42,7 @@ _READ = {
 
 @dataclasses.dataclass(frozen=True)
 class ReportRequest:
-    """What a step knows from the compiler.
+    """The request of the compiler to a step that writes a report.
 
     Attributes:
       node: `RunReport` or `ModelReport`.
@@ -61,7 +61,7 @@ def add_to(spec: Json, config: Config, target: str, image: str) -> None:
     """Adds the steps to a pipeline spec in place.
 
     Args:
-      spec: The pipeline spec, whose steps have their records as outputs.
+      spec: The pipeline spec; its steps have their records as outputs.
       config: The settings, with the paths of steps.
       target: `kubeflow` or `vertex`.
       image: The container image.

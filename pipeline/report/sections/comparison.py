@@ -1,4 +1,4 @@
-"""Sections that compare the run with another one: what changed, and what it did."""
+"""Sections that compare the run with another one: changes, and their effects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FOLDED = 20  # rows from which a table is folded
 
 
 def compared(found: Comparison) -> list[Section]:
-    """The metrics and times beside those of another run, and what changed.
+    """The metrics and times beside those of another run, and the changes.
 
     Args:
       found: The other run as `before`, the run of the report as `after`.

@@ -22,7 +22,7 @@ _BATCHES = 50  # that are sorted together
 
 
 def check(feature: str | None, spec: Spec) -> None:
-    """Rejects a feature by whose length rows cannot be sorted.
+    """Rejects a feature without lengths to sort rows by.
 
     Args:
       feature: Name of a feature, if any.

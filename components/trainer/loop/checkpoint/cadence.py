@@ -17,7 +17,7 @@ _UNDISTURBED_SECONDS = 3600.0
 
 @dataclasses.dataclass(frozen=True)
 class Experience:
-    """What a training has seen so far; each checkpoint holds it for later attempts.
+    """The history of a training so far; each checkpoint holds it for later attempts.
 
     Attributes:
       seconds: Seconds of all attempts, each up to its last checkpoint.
@@ -91,7 +91,7 @@ class Cadence:
         """The interval up to the next checkpoint.
 
         Args:
-          experience: What the training has seen so far.
+          experience: The history of the training so far.
         """
         if not self.adapts:
             return self

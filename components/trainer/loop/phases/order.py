@@ -1,4 +1,4 @@
-"""The order of a training's phases: the current one, its end, and what follows."""
+"""The order of a training's phases: the current one, its end, and later ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PhaseOrder:
         self._position.phase_starts.append(self._position.epoch)
 
     def check_steps(self, steps_per_epoch: int) -> None:
-        """Rejects a phase whose model changes the number of steps of an epoch.
+        """Rejects a phase if its model changes the number of steps of an epoch.
 
         Args:
           steps_per_epoch: The number for the model of the current phase.

@@ -1,4 +1,4 @@
-"""Evaluates a model whose variables are on parameter servers, on all its workers.
+"""Evaluates a model with variables on parameter servers, on all its workers.
 
 Each of n workers reads every n-th batch of the evaluation split. The answers are
 computed side by side; one worker at a time adds to the metrics, which are on the
@@ -111,7 +111,7 @@ class SharedEvaluation:
         return {name: local(value)[0] for name, value in logs.items()}
 
     def _logs(self, logs: dict[str, Any]) -> dict[str, float]:
-        """The metrics, or what a `test_step` of the model's own returned instead."""
+        """The metrics, or the other logs of a `test_step` of the model's own."""
         metrics = dict(self._model.get_metrics_result())
         is_own = logs and logs.keys() != metrics.keys()
         return tf.nest.map_structure(_plain, logs if is_own else metrics)

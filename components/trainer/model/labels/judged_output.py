@@ -1,4 +1,4 @@
-"""Checks before the first step that the Evaluator can judge what a model answers."""
+"""Checks before the first step that the Evaluator can judge a model's answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_ONE_NUMBER = ("binary", "regression")
 def check(
     model: tf.keras.Model, output: Any, task: str, where: str, values: int = 1
 ) -> None:
-    """Rejects a model whose exported answers do not suit the Evaluator's task.
+    """Rejects a model with exported answers that do not suit the Evaluator's task.
 
     Args:
       model: The compiled model.

@@ -1,4 +1,4 @@
-"""What an export says of features that the model reconstructs, and its error by row."""
+"""The record in an export of features to reconstruct, and their error by row."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def with_error(
     Returns:
       The answer, with `reconstruction_error`, float32 `[rows, 1]`: the mean squared
       difference between the output that is judged and the features. Without it for a
-      model of a label, one whose output is no reconstruction, such as a score of its
-      own, and one with an output of this name.
+      model of a label, one with another output than a reconstruction, such as a score
+      of its own, and one with an output of this name.
     """
     found = {**answer}
     judged = found.get(OUTPUT, next(iter(found.values())) if len(found) == 1 else None)
