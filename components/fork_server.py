@@ -62,7 +62,7 @@ def launch(
     """Runs `python -m module` in a new session, with pipes; as a fork if possible.
 
     Starts a new Python instead if no server is ready, the environment is too large to
-    send, or it sets what forks of this interpreter do not have: a fixed hash seed
+    send, or it sets an option that forks of this interpreter lack: a fixed hash seed
     (`PYTHONHASHSEED=0`), or another Keras as `tf.keras` than the imported one.
 
     Args:

@@ -83,7 +83,7 @@ def write_answer(
     Args:
       url: Result of `taken_from`, not "".
       answer: Decision of the step.
-      made_from: What the run is made from, see `pipeline.made_from.record`.
+      made_from: The record of the run, see `pipeline.made_from.record`.
       code: Files that the run is made from, by digest.
     """
     nothing: Json = {"inputs": [], "outputs": [], "warnings": []}

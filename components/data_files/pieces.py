@@ -1,4 +1,4 @@
-"""Parts of the data: what one call of a worker reads.
+"""Parts of the data, each read by one call of a worker.
 
 Consecutive small files that their format parses together are one piece.
 """

@@ -2,7 +2,7 @@
 
 How data are cut depends on the data alone, so the same data give the same shards on any
 number of workers. Other spans seldom change how a span of some megabytes is cut, so
-later nodes can use what they computed of its shards in an earlier run.
+later nodes can use their results of its shards from an earlier run.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class ExampleGen(base_component.BaseComponent):
           label: Column that must have more than one value; "" checks none.
           null_values: JSON list of spellings of a missing value, e.g. `["NA"]`. They
             apply to columns of numbers. An empty field is always missing.
-          reading: JSON of `sources.reading.Reading`: how files are written, and what is
-            not an error in them.
+          reading: JSON of `sources.reading.Reading`: how files are written, and which
+            faults are tolerated.
           unlabelled: `drop` leaves out rows without a value of `label`; default `keep`.
           stack: Versions of the libraries, part of the cache key.
         """

@@ -1,4 +1,4 @@
-"""Paths and URLs: which file systems are supported, and what opens them.
+"""Paths and URLs: supported file systems, and the libraries that open them.
 
 TensorFlow, and so Beam's and TFX's own code, opens `gs://`. It has no file system for
 `s3://`: there, Strategos reads and writes by Arrow (`storage`), and gives TensorFlow

@@ -27,7 +27,7 @@ def fixed_folder(pattern: str) -> str:
 
 
 def placeholder(pattern: str) -> str:
-    """What numbers the spans: `SPAN`, `DATE` (in whatever form), or "" for nothing."""
+    """The placeholder of spans: `SPAN`, `DATE` (in whatever form), or "" for none."""
     named = re.search(r"\{(SPAN|DATE|YYYY)\b", pattern)
     return named[1].replace("YYYY", "DATE") if named else ""
 

@@ -43,7 +43,7 @@ class SpanGate(base_component.BaseComponent):
 
 
 class AnomalyGateSpec(types.ComponentSpec):
-    """Takes anomalies, and what finds their rows; has no outputs."""
+    """Takes anomalies, and schema and parameters to find their rows; has no outputs."""
 
     PARAMETERS = {
         name: ExecutionParameter(type=str)

@@ -2,8 +2,8 @@
 
 The module writes protobuf's wire format from whole columns instead of row by row. A
 feature is a header, which depends only on the length of the values' bytes, followed by
-these bytes. Rows whose features are equally long are copies of one template that
-differ in the values alone, so each group of such rows is a matrix of bytes. Features
+these bytes. Rows with equally long features are copies of one template that differ in
+the values alone, so each group of such rows is a matrix of bytes. Features
 of many different lengths, such as free text, are joined piece by piece instead. Equal
 rows give equal bytes, because features are in the order of the columns; the order of a
 protobuf map differs between processes.

@@ -36,7 +36,7 @@ def records(files: Sequence[str], *, by_tensorflow: bool = False) -> tf.data.Dat
 def of_kind(
     files: tf.Tensor, like: str, *, by_tensorflow: bool = False
 ) -> tf.data.Dataset:
-    """The records of files whose names a graph computes, in order.
+    """The records of files with names that a graph computes, in order.
 
     Args:
       files: string [n].

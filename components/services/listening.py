@@ -43,7 +43,7 @@ def problem(key: str, host: str, port: int, why: str) -> BadInputError:
       key: The option that names the port.
       host: As for `on`.
       port: As for `on`.
-      why: What is wrong.
+      why: The error.
     """
     return BadInputError(
         why,

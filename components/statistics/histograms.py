@@ -92,7 +92,7 @@ def equi_width(
     num_buckets: int,
     num_pos_inf: float,
 ) -> statistics_pb2.Histogram:
-    """What TFDV's `quantiles_util.generate_equi_width_histogram` returns.
+    """The result of TFDV's `quantiles_util.generate_equi_width_histogram`.
 
     Args:
       quantiles: float64[n], sorted.

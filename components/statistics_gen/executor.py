@@ -173,7 +173,7 @@ def _merge(earlier: dict[str, _Part], later: dict[str, _Part]) -> dict[str, _Par
 
 
 def _unreadable(examples: types.Artifact) -> UserError:
-    """TFX's executor would leave out what a request asks for."""
+    """The error of a request that TFX's executor would ignore."""
     return UserError(
         f"{examples.uri} does not hold tf.Examples in TFRecord files",
         key="statistics",

@@ -1,1 +1,1 @@
-"""What is found out about rows while they are written: repeated, empty, rejected."""
+"""Findings about rows while they are written: repeated, empty, rejected."""

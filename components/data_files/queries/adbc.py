@@ -104,7 +104,7 @@ def _executed(
 
 @contextlib.contextmanager
 def _rejections(kinds: tuple[type[Exception], ...], key: str) -> Iterator[None]:
-    """Raises what a driver raises as errors of a key."""
+    """Turns exceptions of a driver into errors of a key."""
     try:
         yield
     except kinds as error:

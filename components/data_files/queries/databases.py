@@ -61,7 +61,7 @@ def answer(url: str, sql: str) -> Iterator[Iterator[pa.RecordBatch]]:
 
 @contextlib.contextmanager
 def _failures(url: str) -> Iterator[None]:
-    """Raises what a plug-in's reader raises as an error of the query."""
+    """Turns exceptions of a plug-in's reader into errors of the query."""
     try:
         yield
     except UserError:

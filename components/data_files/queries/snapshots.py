@@ -46,7 +46,7 @@ class Query:
 
     @property
     def digest(self) -> str:
-        """What tells it apart from other queries."""
+        """A hash of the query and its database: 16 hex digits."""
         return hashlib.sha256(f"{self.database}\0{self.sql}".encode()).hexdigest()[:16]
 
     @property

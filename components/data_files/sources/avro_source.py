@@ -105,7 +105,7 @@ class AvroSource(Source):
 
     @contextlib.contextmanager
     def _problems(self, row: int) -> Iterator[None]:
-        """Explains what fastavro raises, any type of error, for a damaged file."""
+        """Explains errors of fastavro, of any type, for a damaged file."""
         try:
             yield
         except (UserError, MemoryError):

@@ -1,4 +1,4 @@
-"""Checks of what a file has: columns with names, and rows."""
+"""Checks that a file has columns with names, and rows."""
 
 from __future__ import annotations
 

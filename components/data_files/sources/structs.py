@@ -57,7 +57,7 @@ def unlisted(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with a column of single values for each of lists without several.
 
     Args:
-      batch: Columns of lists, whose values are not null.
+      batch: Columns of lists, without null values.
     """
     columns = [_unlisted(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)

@@ -105,7 +105,7 @@ class Times:
 
 
 def _instants(column: pa.Array) -> pa.Int64Array:
-    """Microseconds since 1970; raises pa.ArrowInvalid for what is no time."""
+    """Microseconds since 1970; raises pa.ArrowInvalid for text that is no time."""
     if types.is_date(column.type):
         column = column.cast(pa.timestamp("us"))
     if types.is_timestamp(column.type):

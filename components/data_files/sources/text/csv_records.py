@@ -98,7 +98,7 @@ def rows_of(content: bytes, names: tuple[str, ...], form: CsvFormat) -> list[byt
 def _quoted(
     lines: Sequence[bytes], names: tuple[str, ...], form: CsvFormat
 ) -> list[bytes]:
-    """The rows of a file whose fields may have line breaks within quotes."""
+    """The rows of a file with possible line breaks within quotes."""
     rows, start, header = list[bytes](), 0, tuple[str, ...]()
     try:
         text = [line.decode(form.encoding) for line in lines]
