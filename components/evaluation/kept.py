@@ -50,8 +50,8 @@ _SUMS = kept.Format(_VERSION, _CLASSES, most_files=4, most_bytes=5 * _MOST_BYTES
 def write(path: Path, scored: Scored, metrics: Sequence[str]) -> None:
     """Writes the sums to a file, and removes the oldest files of its folder.
 
-    Writes nothing, so that rows are scored again, if a metric is a plug-in, whose sums
-    may be of any class, if the sums take more than 64 MiB, or if the folder cannot be
+    Writes nothing, so that rows are scored again, if a metric is a plug-in (its sums
+    may be of any class), if the sums take more than 64 MiB, or if the folder cannot be
     written.
 
     Args:

@@ -83,7 +83,7 @@ class Evaluation:
 
     @property
     def query(self) -> str:
-        """The feature whose values are the queries; "" for none."""
+        """The feature with the query of each row; "" for none."""
         return self.evaluator.get("query") or ""
 
     @functools.cached_property

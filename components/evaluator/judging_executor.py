@@ -11,7 +11,7 @@ from strategos.components.evaluator.judging import Artifacts, Evaluation
 
 
 class Executor(base_executor.BaseExecutor):
-    """Writes what `executor.Executor` would write, from the sums that it has kept."""
+    """Writes the outputs of `executor.Executor` from the sums that it has kept."""
 
     def Do(
         self,

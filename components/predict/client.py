@@ -188,7 +188,7 @@ def _connected(state: Path) -> socket.socket | None:
 
 
 def _code(target: str, environ: Mapping[str, str]) -> str:
-    """Hashes what the values of a prediction depend on, besides model and rows."""
+    """Hashes the dependencies of predicted values besides model and rows."""
     tensorflow = importlib.util.find_spec("tensorflow")
     installed = tensorflow and tensorflow.origin
     parts = [

@@ -94,7 +94,7 @@ def contents(name: str, paths: pa.Array, folder: Path) -> pa.Array:
     Args:
       name: The column with the paths.
       paths: text[rows], null for a missing value.
-      folder: What relative paths are relative to.
+      folder: The base of relative paths.
 
     Raises:
       BadValueError: A file cannot be read.

@@ -1,7 +1,7 @@
 """The process that keeps a pushed model loaded for `strategos predict`.
 
 It answers the requests of `serving.rest` on a socket of the root's state folder. The
-name of the model is that of the push folder.
+model has the name of the push folder.
 
 The process ends when it was idle for five minutes, when its socket is removed, e.g.
 with the root, or when a client of another version of Strategos or TensorFlow asks.

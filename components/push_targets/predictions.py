@@ -27,7 +27,7 @@ def manifest(path: str) -> dict[str, Any] | None:
 
 
 def lost(path: str) -> str:
-    """What a published folder lacks, for a message; "" if all files are there.
+    """The defect of a published folder, for a message; "" if all files are there.
 
     Args:
       path: Path or URL of the folder.

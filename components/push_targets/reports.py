@@ -1,7 +1,7 @@
 """Reports beside pushed versions: `reports/VERSION.html` in the folder of a target.
 
 Not in the folder of a version, which is the model server's. Model servers and
-`Target.versions` pass over `reports`, whose name is no number. A report is written
+`Target.versions` pass over `reports`, as the name is no number. A report is written
 after its version and removed before it. Targets of other packages have none.
 """
 

@@ -97,7 +97,7 @@ class Pusher(base_component.BaseComponent):
             none.
           live: The serving folder, if `destination` is its canary slot; "" if
             `destination` itself serves.
-          slot: With `live`, what the model waits for: `CANARY` or `APPROVAL`.
+          slot: With `live`, the reason that the model waits: `CANARY` or `APPROVAL`.
         """
         custom = {"endpoint": endpoint} if endpoint else {}
         custom |= {"live": live, "slot": slot} if live else {}

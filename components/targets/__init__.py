@@ -1,1 +1,1 @@
-"""What a model predicts: the label of the settings, as every component reads it."""
+"""The target of a model: the label of the settings, as every component reads it."""

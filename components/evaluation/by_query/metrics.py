@@ -58,8 +58,8 @@ class QueryMetric(Metric):
         """The metric of each query, float64 [queries].
 
         Args:
-          lists: The rows of the queries, whose labels are at least 0; of a query
-            without a label above 0, any number may be returned.
+          lists: The rows of the queries, with labels of at least 0; of a query without
+            a label above 0, any number may be returned.
           ranked: The same rows, as a model ranks them.
         """
 

@@ -79,7 +79,7 @@ class ExactMatch(Ratio):
 
 
 class _Macro(Metric):
-    """A mean over the classes; a class whose metric is undefined counts as 0.
+    """A mean over the classes; an undefined metric of a class counts as 0.
 
     Of multi_class, a class counts if it is a label or a prediction in the slice, as in
     scikit-learn.

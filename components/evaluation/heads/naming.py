@@ -57,8 +57,8 @@ def merged(by_head: Mapping[str, Sequence[SliceMetrics]]) -> list[SliceMetrics]:
     """The metrics of all heads of each slice.
 
     Args:
-      by_head: The slices of the same rows, by head. Those by class are the slices of
-        heads whose rows have several.
+      by_head: The slices of the same rows, by head. Slices by class exist for heads
+        with several classes a row.
     """
     pieces: dict[tuple[str, Any], dict[str, SliceMetrics]] = {}
     for head, slices in by_head.items():

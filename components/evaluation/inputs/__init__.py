@@ -1,1 +1,1 @@
-"""What an evaluation reads: the models, and labels, weights and slices of rows."""
+"""Inputs of an evaluation: the models, and labels, weights and slices of rows."""

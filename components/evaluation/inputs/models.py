@@ -42,7 +42,7 @@ class Location:
         Args:
           text: The predicate of the message, such as "cannot be loaded".
           key: The setting that is at fault.
-          remedy: What to do about it.
+          remedy: The remedy, as a sentence.
         """
         message = f"{self.path}: the {self.role} {text}"
         return UserError(message, key=key, remedy=remedy)

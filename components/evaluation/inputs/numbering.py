@@ -49,8 +49,8 @@ class Numbering:
     def moved(self) -> tuple[float, float] | None:
         """A class that has another number in the candidate: both numbers, or None.
 
-        None if a model gives all rows one class: such rows tell nothing. Nor do bins
-        tell whose edges have moved: then a part of a class is in another one.
+        None if a model gives all rows one class, which shows no order; and for bins
+        with moved edges, where a part of a class is in another one.
         """
         if min(len(self.other), len(self.own)) < 2:
             return None

@@ -30,7 +30,7 @@ Resampled = Literal["", "rows", "slices"]
 
 
 def wanted(evaluator: Mapping[str, Any]) -> Resampled:
-    """What the intervals of an evaluation need.
+    """The resamples that the intervals of an evaluation need.
 
     Args:
       evaluator: The section: confidence_level, slice_intervals.

@@ -59,7 +59,7 @@ class Accumulators:
         self._slices: list[list[Any]] = []
 
     def add(self, batch: Batch) -> None:
-        """Adds rows; rows whose prediction is not finite are left out."""
+        """Adds rows; rows with predictions that are not finite are left out."""
         labels, predictions = _labels(batch), _predictions(batch)
         weight, code = batch.weight, batch.code
         if weight is not None:

@@ -49,7 +49,7 @@ def known() -> dict[str, Path | None]:
 
 
 def is_known(name: str) -> bool:
-    """Whether a metric's name is that of an installed class, with arguments or not.
+    """Whether a metric's name names an installed class, with arguments or not.
 
     Args:
       name: As in `evaluator.metrics`.

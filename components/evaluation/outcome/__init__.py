@@ -1,1 +1,1 @@
-"""What an evaluation comes to: checks of bounds, findings, summary and blessing."""
+"""The outcome of an evaluation: checks of bounds, findings, summary and blessing."""

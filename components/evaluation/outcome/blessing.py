@@ -1,6 +1,6 @@
 """Blessings in the form of TFX's Evaluator and InfraValidator.
 
-TFX's own names are in `tfx.components`, whose import needs TensorFlow and Beam.
+TFX's own names are in `tfx.components`: importing that needs TensorFlow and Beam.
 """
 
 from __future__ import annotations

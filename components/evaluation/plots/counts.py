@@ -84,8 +84,8 @@ def of(
       earlier: Counts that these will be merged with.
 
     Returns:
-      The counts; of regression and reconstruction, whose answers have no bounds, those
-      of the errors.
+      The counts; of regression and reconstruction, as their answers have no bounds,
+      the counts of errors.
     """
     if task == "regression":
         return errors.of(label, answer[:, 0], weight, earlier)  # type: ignore[arg-type]

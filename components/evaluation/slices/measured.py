@@ -30,7 +30,7 @@ class SliceMetrics:
     """The metrics of one slice.
 
     Attributes:
-      feature: Name of what is sliced by (`slicing.Slicing`); None for all examples.
+      feature: Name of the slicing (`slicing.Slicing`); None for all examples.
       value: The feature's value, or those of a cross; None for all examples.
       examples: Number of examples in the slice.
       metrics: The candidate's metrics by name; NaN if undefined.

@@ -22,7 +22,7 @@ def of(
     """The rows of each slice, by name of the slicing.
 
     Args:
-      slicings: What to slice by.
+      slicings: The slicings.
       features: Values by name of the feature, [rows, values].
     """
     of_part: dict[Part, SliceMembership] = {}

@@ -1,8 +1,8 @@
 """Columns of the data that stand beside the predictions, with the types of the files.
 
-All files of an output have the same columns. So the type of a copied column is that of
-all data files: of their declarations, or, where files declare none (JSON lines,
-TFRecord), of all values, which are read once for that. Text of CSV stays text.
+All files of an output have the same columns. So a copied column has one type for all
+data files: from their declarations, or, where files declare none (JSON lines,
+TFRecord), from all values, which are read once for that. Text of CSV stays text.
 """
 
 from __future__ import annotations

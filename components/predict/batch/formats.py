@@ -63,7 +63,7 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Writes what is left; the file stays open."""
+        """Writes buffered rows and the file's end; the file stays open."""
 
 
 class Parquet(Writer):

@@ -1,4 +1,4 @@
-"""What a model predicts, as columns of Arrow."""
+"""The predictions of a model as columns of Arrow."""
 
 from __future__ import annotations
 

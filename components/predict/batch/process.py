@@ -1,7 +1,7 @@
 """Predicts the rows of files: the work of `strategos predict --output`.
 
-`python -m strategos.components.predict.batch.process`, which the command starts. The
-command has checked what can be checked without TensorFlow.
+`python -m strategos.components.predict.batch.process`, which the command starts after
+all checks that need no TensorFlow.
 """
 
 from __future__ import annotations

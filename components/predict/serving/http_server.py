@@ -23,7 +23,7 @@ class Server(ThreadingHTTPServer):
 
     Args:
       opened: A socket that listens.
-      models: What it answers with.
+      models: The versions of the served model.
       log: Is called for each request.
     """
 

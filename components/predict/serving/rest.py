@@ -90,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
 
     @property
     def models(self) -> Versions:
-        """What the server answers with."""
+        """The versions of the served model."""
         models: Versions = self.server.models  # type: ignore[attr-defined]
         return models
 
