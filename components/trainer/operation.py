@@ -33,7 +33,7 @@ class Operation:
       judged_as: The Evaluator's task, such as "binary"; "" without an Evaluator.
       job: The launcher's section of `trainer.distribution`, such as `.slurm`, with
         times in seconds; empty for launchers that submit no job.
-      dump: Folder for what TensorFlow's debugger records of each task; "" for nothing.
+      dump: Folder for the records of TensorFlow's debugger of each task; "" for none.
       check_bytes: For `strategos check-cluster`, bytes that workers exchange and save
         in place of the training; 0 trains.
       min_workers: Workers with which a gang goes on that has lost others; None for all.

@@ -30,7 +30,7 @@ def newest_complete(folder: Place) -> int:
     """The step of the newest complete checkpoint; 0 if there is none.
 
     Also if the store does not answer within two to five seconds: for a process that
-    asks again and again, and whose heartbeats must not pause for longer.
+    asks again and again, and must not pause its heartbeats for longer.
 
     Args:
       folder: The folder of a training's checkpoints.

@@ -47,7 +47,7 @@ def analyze(
 ) -> None:
     """Analyzes the examples and writes TFT's graph.
 
-    If `STATES_VARIABLE` names a folder, it has what the analyzers keep of a file, for
+    If `STATES_VARIABLE` names a folder, it has the analyzers' states of each file, for
     later runs with the same file.
 
     Args:

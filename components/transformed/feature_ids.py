@@ -297,7 +297,7 @@ def _functions(graph: Any) -> dict[str, str]:
 
 
 def _parts_of(function: Any, hash_of: Callable[[str], str]) -> Iterator[str]:
-    """What a function computes, without the names that tracing gives.
+    """The operations of a function, without the names that tracing gives.
 
     Args:
       function: A `FunctionDef`.

@@ -33,8 +33,8 @@ def weighted(rows: tf.Tensor | None) -> Iterator[None]:
     Replicas of a global batch of N rows get n rows each. Keras divides the loss, a mean
     over n rows, by the R replicas. With the weight n * R / N the sum over the replicas
     is the mean over N rows; penalties, which each replica has in full, count once.
-    Weighing gradients instead would be wrong after synchronized BatchNormalization,
-    whose gradients come from the losses of all replicas.
+    Weighing gradients instead would be wrong after synchronized BatchNormalization: its
+    gradients come from the losses of all replicas.
 
     Args:
       rows: Rows of this replica, int64 scalar; None if all replicas have equally many.

@@ -85,7 +85,7 @@ def snapshot(
 
 
 class _Known(tf.__internal__.tracking.AutoTrackable):
-    """Stands for a variable whose value is known.
+    """Stands for a variable with a known value.
 
     Args:
       value: The value.

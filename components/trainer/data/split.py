@@ -58,8 +58,8 @@ class Split:
       columns: All examples, packed, if they are kept in memory, else None.
       records: The serialized examples if they are streamed, else None.
       stored: The parsed examples if they are kept in a file, else None.
-      bucketed_by: Feature by whose length the rows of a shuffled pass are divided into
-        batches; "" for none. Only with `columns`.
+      bucketed_by: Feature; the rows of a shuffled pass are divided into batches by its
+        length. "" for none. Only with `columns`.
       rows_per_pass: Number of rows after which a shuffled pass ends; None for all.
       weights: How much each row counts.
     """

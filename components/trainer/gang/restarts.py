@@ -110,7 +110,7 @@ class Restarts:
         Args:
           failed: The last attempt.
           joining: See `RestartPolicy.decide`.
-          culprit: Name of the task that failed first; by default that of the failure.
+          culprit: Name of the task that failed first; by default the failure's task.
 
         Raises:
           Exception: No other attempt follows.

@@ -164,7 +164,7 @@ class _Steps:
         return dict(self._several(batches, tf.constant(steps))), steps
 
     def resolved(self, logs: Any) -> Logs:
-        """The metrics, given what the last call returned."""
+        """The metrics, given the logs of the last call."""
         return logs
 
     def _run_several(self, batches: Iterator[Any], steps: tf.Tensor) -> Logs:

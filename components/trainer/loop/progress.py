@@ -193,7 +193,7 @@ class TerminateOnNaN(TensorCallback):
         )
 
     def _advice(self, first: int, last: int) -> str:
-        """Names features of some steps that are not finite, and what to look for."""
+        """Names features of some steps that are not finite, and likely causes."""
         culprits = f"{self._culprits(range(first, last + 1))} ".lstrip()
         return (
             f"{culprits}Look for a learning rate that is too high, a feature or label "

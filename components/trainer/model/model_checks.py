@@ -192,8 +192,8 @@ class ModelChecker:
         """Rejects trainable variables that no step of `fit` would train.
 
         Both packages of Keras train the weights of layers alone: neither a variable
-        that a function of the user's creates, nor a layer of the other package. What an
-        attribute holds may be meant to stay, e.g. a SavedModel: that is a warning.
+        that a function of the user's creates, nor a layer of the other package. The
+        variables of an attribute may be meant to stay, e.g. a SavedModel: a warning.
         """
         if self._own_loop or keras3.is_overridden(model, "train_step"):
             return

@@ -243,7 +243,7 @@ def _label_spec(feature_spec: dict[str, Any], label: Label) -> Any:
 def _check_target(
     spec: WorkerSpec, key: str, name: str, feature_spec: dict[str, Any]
 ) -> None:
-    """Rejects a label, a weight, or what is learned, that is not a dense feature."""
+    """Rejects a label, weight or feature to reconstruct that is absent or not dense."""
     if name not in feature_spec:
         raise UserError(
             "`preprocessing_fn` returns no such feature",

@@ -126,7 +126,7 @@ def described(
     needed: Sequence[str],
     reading: Reading,
 ) -> list[str]:
-    """What states depend on besides the rows; [] if that is not known.
+    """The dependencies of states besides the rows; [] if they are not known.
 
     Args:
       graph: The graph of the phase.

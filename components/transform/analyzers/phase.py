@@ -41,7 +41,7 @@ class Rows:
       files: Files of the raw examples: files of columns, or TFRecords.
       schema: From `raw.complete`.
       temporary: Local folder for graphs.
-      shared: Folder for what helpers and workers exchange: a path or URL.
+      shared: Folder for files that helpers and workers exchange: a path or URL.
       contents: By file, the digest of its content, if known.
       kept: Folder of the states that earlier runs kept; "" for none.
     """

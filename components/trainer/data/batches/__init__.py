@@ -1,1 +1,1 @@
-"""What a batch is made of: rows of similar length, and their weights."""
+"""The rows of a batch: of similar length, with labels and weights."""

@@ -1,4 +1,4 @@
-"""What a model learns of each row: Keras's `y`."""
+"""The label or features that a model learns of each row: Keras's `y`."""
 
 from __future__ import annotations
 

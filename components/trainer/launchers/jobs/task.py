@@ -45,8 +45,8 @@ _Attempt = TypeVar("_Attempt", bound=Attempt)
 def run(attempt: Attempt) -> NoReturn:
     """Does the task that TF_CONFIG names, and exits.
 
-    The exit code is 1 only for a task that could not join: other tasks then end too.
-    That of a task which is started again is 0 only if the run is over.
+    The exit code is 1 only for a task that could not join: other tasks then end too. A
+    task which is started again exits with 0 only if the run is over.
 
     Args:
       attempt: The attempt.

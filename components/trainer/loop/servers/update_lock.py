@@ -53,7 +53,7 @@ def lock_updates(model: tf.keras.Model) -> None:
 def lock_of(
     optimizer: Any,
 ) -> Callable[[Sequence[Any]], contextlib.AbstractContextManager[None]]:
-    """A lock for updates of an optimizer and of what belongs to the same step.
+    """A lock for updates of an optimizer and of other variables in the same step.
 
     Args:
       optimizer: An optimizer of either Keras with its step counter.

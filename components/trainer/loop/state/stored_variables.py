@@ -2,8 +2,8 @@
 
 TensorFlow finds variables by the attributes of objects (`tf.train.Checkpoint`). It
 misses lists and dicts of a Keras 3 layer, and Keras 3's random states: these are
-written by their index among the variables of the model. Each variable of the
-model is looked up in what is written and read, so that none is lost silently.
+written by their index among the variables of the model. Each variable of the model is
+looked up among those written and read, so that none is lost silently.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def read(
 
 
 def _check_order(earlier: str, label: str) -> None:
-    """Rejects weights whose outputs are those of other columns, or in another order."""
+    """Rejects weights with outputs for other columns, or in another order."""
     theirs, ours = Label.of(earlier), Label.of(label)
     for head, learnt in theirs.heads.items():
         if head in ours.heads and learnt != ours.heads[head]:

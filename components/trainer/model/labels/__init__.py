@@ -1,1 +1,1 @@
-"""What a model learns: checks of labels and weights, and weights of classes."""
+"""Labels of a training: checks of labels and weights, and weights of classes."""

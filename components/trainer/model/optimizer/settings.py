@@ -1,4 +1,4 @@
-"""Sets what `trainer.optimizer` says in the optimizer that `build_model` made."""
+"""Applies `trainer.optimizer` to the optimizer that `build_model` made."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class PodJobs:
         """Number of a job's pods that run, and whether its training needs no other.
 
         A pod that has ended counts as well, unless it is to be replaced. The end of the
-        chief's is that of the training, whether or not the object says so already.
+        chief's pod ends the training, whether or not the object says so already.
         """
         if self._least is None:
             begun = sum(pod.status.phase != "Pending" for pod in pods)

@@ -63,7 +63,7 @@ def complete(environ: MutableMapping[str, str]) -> None:
 
     Args:
       environ: The environment. The training operator names only the own address in the
-        TF_CONFIG of a TFJob whose workers may be lost.
+        TF_CONFIG of a TFJob that may lose workers.
     """
     if CLUSTER_VARIABLE in environ:
         config = json.loads(environ["TF_CONFIG"])
