@@ -364,7 +364,7 @@ def history(
 
 
 def _of_run(run: Run) -> Sequence[Section]:
-    """What the report has of a run without its artifacts, below the run's id."""
+    """The report's sections of a run without its artifacts, below the run's id."""
     from strategos.pipeline.report import content
     from strategos.pipeline.report.record import Record
 

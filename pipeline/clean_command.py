@@ -61,7 +61,7 @@ def clean(arguments: argparse.Namespace) -> int:
 
 
 def _items(store: Store, config: Config, arguments: argparse.Namespace) -> list[Item]:
-    """What is no longer needed; with `--records` also a `_RECORD` for each run."""
+    """The items to remove; with `--records` also a `_RECORD` for each run."""
     from strategos.pipeline.run import cleaning, record_cleaning
 
     before = time.time() - seconds(arguments.older_than)

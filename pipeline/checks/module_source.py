@@ -152,7 +152,7 @@ def _names(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
 def _folders(path: Path) -> Iterator[Path]:
     """The folder of a module, and those around it up to the outermost package's.
 
-    One of them is that of the YAML, which may be a package itself (`tfx template copy`
+    One of them is the YAML's folder, which may be a package itself (`tfx template copy`
     makes one): modules are imported from there.
     """
     folder = path.parent

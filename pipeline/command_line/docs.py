@@ -85,7 +85,7 @@ def _is_named(own: str, name: str) -> bool:
 
 
 def described(key: Key) -> dict[str, Any]:
-    """What the reference says about a key, as JSON-able values.
+    """The reference's entry of a key, as JSON-able values.
 
     Args:
       key: The key.

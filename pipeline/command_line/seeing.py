@@ -1,4 +1,4 @@
-"""Commands that show what was run, and this machine."""
+"""Commands that show past runs, and this machine."""
 
 from __future__ import annotations
 

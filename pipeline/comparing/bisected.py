@@ -1,4 +1,4 @@
-"""What `strategos bisect` found, as a sentence with a table, and as JSON."""
+"""The result of `strategos bisect`, as a sentence with a table, and as JSON."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class NoMoreTriesError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Found(Generic[C]):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
       causes: Sets of changes, in the order in which they were found: each fails by

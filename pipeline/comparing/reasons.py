@@ -103,7 +103,7 @@ def of_executed(
       state: As in `NodeRun`.
       before: Its execution before; None if it had not run before.
       after: Its execution.
-      records: What runs were made from, by id; None for a run without a record.
+      records: The records of runs, by id; None for a run without a record.
     """
     if before is None:
         return Reason(node, state, "it had not run before")
@@ -130,7 +130,7 @@ def of_run(
     Args:
       store: The root's ML Metadata.
       run: The run, in full.
-      records: What runs were made from, by id; None for a run without a record.
+      records: The records of runs, by id; None for a run without a record.
     """
     context = store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, run.run_id)
     executions = store.mlmd.get_executions_by_context(context.id)

@@ -199,7 +199,7 @@ class Data(Section):
 
     @property
     def maker(self) -> str:
-        """The key of what makes missing files; "" for nothing."""
+        """The key of the setting that makes missing files; "" for none."""
         made = {"prepare": self.prepare, "query": self.query}
         return next((f"data.{key}" for key, value in made.items() if value), "")
 

@@ -46,7 +46,7 @@ _TASKS = ", ".join(TASKS)
 
 
 def _task(value: Any) -> Any:
-    """Rejects what is no task, and no task of each head."""
+    """Rejects any value but a task, or a task of each head."""
     tasks = value.values() if isinstance(value, dict) else [value]
     several = isinstance(value, dict)
     known = [name for name in TASKS if not (several and name == "reconstruction")]

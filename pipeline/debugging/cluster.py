@@ -111,8 +111,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 def bandwidth(found: Mapping[str, Any]) -> float:
     """The bandwidth by which `strategos explain distribution` estimates an exchange.
 
-    Besides the network it has what the processes need for an exchange of this size,
-    which can be most of the time.
+    Besides the network it accounts for the processes' own work in an exchange of this
+    size, which can be most of the time.
 
     Args:
       found: The facts of `cluster_check.run`.

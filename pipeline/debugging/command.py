@@ -1,4 +1,4 @@
-"""`strategos debug`: finds rows, runs one step on them, and prints what it sees."""
+"""`strategos debug`: finds rows, runs one step on them, and prints its tensors."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _print(line: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A root whose history may be opened.
+    """A root, and the connection that opens its history.
 
     Attributes:
       root: The root, a path or a URL.

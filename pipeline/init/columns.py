@@ -1,4 +1,4 @@
-"""What the values of a column look like."""
+"""Facts of the values of a column: their kind, number and form."""
 
 from __future__ import annotations
 

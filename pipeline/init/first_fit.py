@@ -55,7 +55,7 @@ def bound(
     """The bound of the task's main metric.
 
     The bound is the fit's own value less its interval, but never within the interval
-    of the trivial model: what is found in noise is not blessed.
+    of the trivial model: a fit to noise is not blessed.
 
     Args:
       label: The label.

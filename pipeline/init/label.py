@@ -1,4 +1,4 @@
-"""What a label is: its task, its classes, and how it becomes a number."""
+"""The label: its task, its classes, and how it becomes a number."""
 
 from __future__ import annotations
 

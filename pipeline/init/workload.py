@@ -38,7 +38,7 @@ _BETTER = {"binary": "log_loss", "multi_class": "log_loss", "regression": "rmse"
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What `strategos init` has found, and where it writes.
+    """The findings of `strategos init`, and its folder to write to.
 
     Attributes:
       name: The pipeline's name.

@@ -1,1 +1,1 @@
-"""What a run was made from: its settings, code, data and stack, kept beside its log."""
+"""The record of a run's settings, code, data and stack, kept beside its log."""

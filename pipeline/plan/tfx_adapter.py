@@ -2,10 +2,10 @@
 
 Two exceptions: `runners/beam_nodes.py` has the subclasses of BeamDagRunner's classes,
 because Beam pickles classes by name; `components/user_node/docker_run.py`, which may
-not import `pipeline`, resolves the placeholders of commands. Each function imports what
-it needs: the orchestrator must import neither TensorFlow nor Beam, and only the
-executor process may import the operators. The module is in `plan`, the lowest floor
-that uses it.
+not import `pipeline`, resolves the placeholders of commands. Each function has its own
+imports: the orchestrator must import neither TensorFlow nor Beam, and only the executor
+process may import the operators. The module is in `plan`, the lowest floor that uses
+it.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _sources(arguments: argparse.Namespace) -> tuple[str, dict[str, Source]]:
 
 
 def _follow(models: Versions, seconds: float) -> None:
-    """Loads what becomes the newest version, in a thread."""
+    """Loads each new version, in a thread."""
 
     def look() -> None:
         while True:

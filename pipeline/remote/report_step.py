@@ -83,7 +83,7 @@ def _seen_here(target: str, uri: str) -> str:
 
 
 def _record(request: ReportRequest, call: Json, output: str, folder: str) -> Record:
-    """What the report is drawn from.
+    """The record to draw the report from.
 
     Args:
       request: From the compiler.

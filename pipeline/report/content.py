@@ -23,7 +23,7 @@ def document(record: Record, compared: Comparison | None = None) -> Document:
 
     Args:
       record: The run, which may still be running, or have failed in its first node.
-      compared: Another run and this one, to report what changed.
+      compared: Another run and this one, to report the changes.
     """
     run = record.run
     sections = [

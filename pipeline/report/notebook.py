@@ -18,7 +18,7 @@ VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 class Shown:
-    """A value with tables and charts in a notebook; elsewhere its text is that of it.
+    """A value shown with tables and charts in a notebook, and by its text elsewhere.
 
     Subclasses implement `_sections`.
     """

@@ -44,7 +44,7 @@ class Record:
       run: The run in full.
       steps: Its nodes with their parameters and outputs, in the order of their starts;
         a cached node has the outputs of an earlier run.
-      lineage: What led to its model, or else to its last artifact; None without one.
+      lineage: The lineage of its model, or else of its last artifact; None without one.
       made_from: Its settings and stack; None if this machine has no record of them.
       trees: The metric of trees on its rows; None if none were trained.
       before: Statistics of the data of an earlier run; None without any.

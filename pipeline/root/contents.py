@@ -163,7 +163,7 @@ def _files(uri: str) -> list[str]:
 
 
 def _lost(artifact: mlmd.Artifact) -> str:
-    """What is gone of the predictions that a manifest describes; "" for nothing."""
+    """The missing part of the predictions that a manifest describes; "" for none."""
     if predictions.PREDICTIONS not in artifact.custom_properties:
         return ""
     return predictions.lost(

@@ -55,7 +55,7 @@ def kept_measurements(root: str, *, cached: bool) -> dict[str, str]:
 
     Args:
       root: The pipeline root, a path or a URL.
-      cached: Whether the run uses what earlier runs computed of examples.
+      cached: Whether the run uses results that earlier runs computed of examples.
     """
     folders = {FOLDER_VARIABLE: "span-statistics"}
     if cached:

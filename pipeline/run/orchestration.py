@@ -178,7 +178,7 @@ def run(
 
 
 def _keep_record(config: Config, data: Listing, plan: Plan) -> None:
-    """Records what a run is made from."""
+    """Records the settings, code, data and stack of a run."""
     named = config.trainer.named_weights or NOTHING
     weights = caching.weights_by_content(named, file_hashes(config.run.root))
     making.keep(config, data, plan.run_id, weights, part="part" in plan.facts)

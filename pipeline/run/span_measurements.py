@@ -99,7 +99,7 @@ def _preview(
 
 
 def _code(config: Config) -> list[str]:
-    """The versions of what computes the measurements: the stack, and plug-ins."""
+    """The versions of the code that measures spans: the stack, and plug-ins."""
     own = plugins.readers(config), plugins.metrics(config)
     return [caching.stack_versions(), *map(plugins.versions, own)]
 

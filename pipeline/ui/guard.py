@@ -95,7 +95,7 @@ def _names(host: str) -> Collection[str]:
 
 
 def _digest(token: str) -> str:
-    """What the cookie holds: not the token itself."""
+    """The value of the cookie: a hash, not the token itself."""
     return hashlib.sha256(f"strategos ui {token}".encode()).hexdigest()
 
 

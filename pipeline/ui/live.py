@@ -29,7 +29,7 @@ _MESSAGES = 5
 
 
 class Following:
-    """The event file of one run, of which each call reads what is new.
+    """The event file of one run; each call reads the new events.
 
     Args:
       folder: The run's folder in the local state of the root; on another machine it

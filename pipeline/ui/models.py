@@ -33,7 +33,7 @@ _REJECTED = 25  # runs
 
 
 def models(source: Source, store: Store) -> Page:
-    """The versions in the target of pushes, and the runs whose model was rejected.
+    """The versions in the target of pushes, and the runs with a rejected model.
 
     Args:
       source: The history.

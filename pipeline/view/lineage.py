@@ -88,7 +88,7 @@ def _describe(step: LineageStep) -> Text:
 
 
 def described(step: LineageStep) -> Iterator[tuple[str, str]]:
-    """Yields what is known of a step: (label, text) each."""
+    """Yields the known facts of a step: (label, text) each."""
     for name, value in _FACTS.get(step.node, _other)(step.facts()):
         if value not in (None, ""):
             yield name, str(value)

@@ -97,7 +97,7 @@ def _number(value: float | None) -> str:
 
 
 def promotion(version: Version) -> str:
-    """What made a version live that was in `pusher.canary` before."""
+    """The promotion by which a version of `pusher.canary` became live."""
     if version.decided_by:
         return f"{version.promoted_from}, approved by {version.decided_by}"
     return f"canary {version.promoted_from}"

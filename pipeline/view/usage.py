@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _may_follow(words: Any) -> bool:
-    """Whether another word may follow, by what the second argument has been given."""
+    """Whether another word may follow, given the value of the second argument."""
     return words is None or isinstance(words, list)
 
 

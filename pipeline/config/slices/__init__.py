@@ -1,1 +1,1 @@
-"""What is sliced by: entries of `slices`, and the section `statistics`."""
+"""Slicings: entries of `slices`, and the section `statistics`."""

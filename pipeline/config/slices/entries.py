@@ -21,7 +21,7 @@ _KEYS = ("feature", "bins")
 
 
 def _entry(value: Any) -> Any:
-    """Rejects what is no entry; a cross becomes a tuple."""
+    """Rejects any value but an entry; a cross becomes a tuple."""
     if not isinstance(value, list | tuple):
         return _part(value, _ENTRY)
     if len(value) < 2:

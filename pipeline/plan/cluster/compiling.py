@@ -155,7 +155,7 @@ def _of_pushes(config: Config, section: Kubeflow | Vertex) -> dict[str, str]:
 
 
 def _query(config: Config, section: Kubeflow | Vertex) -> dict[str, Any]:
-    """What a run asks a database; {} where the image contains the answers."""
+    """The query of a run to a database; {} where the image contains the answers."""
     query, examples = config.data.query, config.data.examples
     if not query or paths.is_in_image(examples, section):
         return {}

@@ -1,4 +1,4 @@
-"""What a run takes from earlier ones: compiled pipelines, and artifacts by the cache.
+"""Reuse from earlier runs: compiled pipelines, and artifacts by the cache.
 
 Keeps damaged artifacts and results of other user code out of the cache.
 """

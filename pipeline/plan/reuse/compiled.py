@@ -1,7 +1,7 @@
 """The compiled pipelines (TFX's IR) on disk, so that each is compiled once.
 
-The file of a pipeline is named by `caching.ir_key`. Beside it stands what the last
-finished run asked of it, by which the next run knows whether all nodes are cached.
+The file of a pipeline is named by `caching.ir_key`. Beside it stands the request of the
+last finished run, by which the next run knows whether all nodes are cached.
 """
 
 from __future__ import annotations

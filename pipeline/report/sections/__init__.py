@@ -1,1 +1,1 @@
-"""The sections of a report: what each says of a run."""
+"""The sections of a report on a run."""

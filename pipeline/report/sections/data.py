@@ -151,7 +151,7 @@ def _datasets(folder: Path | None, split: str) -> Sequence[_Statistics]:
 
 
 def _further(record: Record) -> Iterator[Block]:
-    """What the section `statistics` of the settings asks for."""
+    """The statistics that the section `statistics` of the settings adds."""
     for step in record.steps:
         if step.node in (
             node_ids.DETAILED_STATISTICS,

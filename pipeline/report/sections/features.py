@@ -60,7 +60,7 @@ def blocks(
       sets: By data set (`TRAIN`, `EVAL`, `BEFORE`), its features by name.
       rows: Rows of split train.
       anomalous: Names of features that do not match the schema.
-      before: The run whose data set is `BEFORE`; "" for none.
+      before: The run with the data set `BEFORE`; "" for none.
     """
     others = [name for name in sets if name != TRAIN]
     if TRAIN not in sets or not others:

@@ -31,7 +31,7 @@ _RATES = ("true positives", "false positives", "false negatives", "true negative
 
 
 def answers(record: Record) -> Section | None:
-    """What the model answers; None if the evaluation has no plots."""
+    """Plots of the model's answers; None if the evaluation has none."""
     plots = record.json(node_ids.EVALUATOR, "ModelEvaluation", FILE) or {}
     blocks: list[Block] = []
     for number, (head, own) in enumerate((plots.get("heads") or {"": plots}).items()):

@@ -32,7 +32,7 @@ _LONGEST = 500  # characters of a value
 
 
 def lineage(record: Record) -> Section | None:
-    """What the model was made from; None if no node has made anything."""
+    """The lineage of the model; None if no node has made anything."""
     if record.lineage is None:
         return None
     traced = record.lineage

@@ -82,7 +82,7 @@ def curve(name: str, history: Mapping[str, Any]) -> Chart:
     """The values of a metric by epoch.
 
     Args:
-      name: The metric; that of the validation begins with `val_`.
+      name: The metric; in `history`, the validation's name for it begins with `val_`.
       history: Values of each metric by epoch, from the first on.
     """
     columns = [*header("epoch# | data"), Column("value", name, True)]

@@ -163,7 +163,7 @@ def settle(config: Config, store: Store) -> None:
 
 
 def waiting(config: Config, store: Store, command: str) -> Version:
-    """Finds the version in the slot; settles what was killed half-way.
+    """Finds the version in the slot; completes a promotion or abort that was killed.
 
     Args:
       config: The effective settings, with `pusher`.
