@@ -205,3 +205,14 @@ def test_faults_of_prose_are_found(name, text, fault, tmp_path, monkeypatch):
     monkeypatch.setitem(find.__globals__, "ROOT", tmp_path)
     (found,) = find(tmp_path / name)
     assert fault in found
+
+
+@pytest.mark.parametrize(("naming", "faults"), [(2_000, 0), (1_000, 1)])
+def test_docstrings_circle_few_things(naming, faults, tmp_path, monkeypatch):
+    path = tmp_path / "a.py"
+    path.write_text(f'"""What it reads{" word" * naming}"""')
+    find = PROSE["_of_docstrings"]
+    monkeypatch.setitem(find.__globals__, "ROOT", tmp_path)
+    found = list(find([path]))
+    assert len(found) == faults
+    assert all("the worst files: a.py (1)" in each for each in found)
