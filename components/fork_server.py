@@ -29,7 +29,7 @@ from typing import IO, Any
 from strategos.components import fork_serving, processes
 
 KERAS = "TF_USE_LEGACY_KERAS"
-"""Environment variable that TensorFlow's import reads: what `tf.keras` is."""
+"""Environment variable that TensorFlow's import reads: which Keras is `tf.keras`."""
 
 _channel: socket.socket | None = None
 

@@ -95,7 +95,7 @@ ON_ENGINE = (
     *(SPAN_VALIDATOR, EXAMPLE_GEN, STATISTICS_GEN, DETAILED_STATISTICS, TRANSFORM),
     *(TRANSFORMED_STATISTICS, EVALUATOR, BULK_INFERRER),
 )
-"""Nodes whose work on data runs on the engine of the run."""
+"""Nodes that do their work on data on the engine of the run."""
 
 GATES = {
     SPAN_GATE: "stopped",

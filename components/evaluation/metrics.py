@@ -52,7 +52,7 @@ TRIVIAL = {
     "multi_label": "the share of each class of `{}`",
     "reconstruction": "the mean of each value of the features",
 }
-"""What the trivial model predicts, by task, with the label; of others `MEAN`."""
+"""The prediction of the trivial model, by task, with the label; of others `MEAN`."""
 MEAN = "the mean of `{}`"
 # Distinct scores, over all slices of a feature, up to which areas under curves are
 # exact. Beyond that, areas of the largest slices come from bins, with a bound of the

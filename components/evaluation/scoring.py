@@ -271,7 +271,7 @@ def scored(engine: Engine, files: Sequence[str], scorer: Scorer, folder: str) ->
     """
     url, here = engine.exchange, folder
     if url is None and is_remote(folder):
-        is_direct = engine.runner == "direct"  # whose workers are on this machine
+        is_direct = engine.runner == "direct"  # its workers are on this machine
         url, here = None if is_direct else folder, tempfile.gettempdir()
     with scorer.sent(url, here) as work:
         found = fold(engine, shards(files), work, Scored.merge, folder)

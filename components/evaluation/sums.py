@@ -29,7 +29,7 @@ from strategos.components.evaluation.slices.slicing import Slicing
 from strategos.components.evaluation.trivial import Labels
 
 Place: TypeAlias = tuple[str | None, Any]
-"""What is sliced by, and the value of a slice; (None, None) for all rows."""
+"""The name of a slicing, and the value of a slice; (None, None) for all rows."""
 
 _Values: TypeAlias = dict[str, tuple[np.ndarray, np.ndarray]]
 """Values and errors by metric, float64 [slices] each."""

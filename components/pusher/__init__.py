@@ -4,7 +4,7 @@ NEWEST_VARIABLE = "STRATEGOS_NEWEST_VERSION"
 """Environment variable: the version that was live at the start of the run; 0: none."""
 
 ABORTED_VARIABLE = "STRATEGOS_ABORTED_MODELS"
-"""Environment variable: JSON list of the ids of models whose canary was aborted."""
+"""Environment variable: JSON list of the ids of models with an aborted canary."""
 
 WEIGHTS_VARIABLE = "STRATEGOS_PUSH_WEIGHTS"
 """Environment variable: "1" if versions are to contain the weights for a warm start.

@@ -19,7 +19,7 @@ from strategos.components.records.write import (
 from strategos.components.records.write import publish as publish_files
 
 WrittenSplit: TypeAlias = tuple[Written, Written]
-"""What was written of a split: as tf.Examples, and as columns."""
+"""The written files of a split: tf.Examples, and columns."""
 
 
 def evaluated(names: Collection[str]) -> str:

@@ -23,7 +23,7 @@ REMEDIES: dict[int | str, str] = {
     409: "Another request made or changes it at this moment: try again.",
     429: "The quota is used up: try again later, or have it raised.",
 }
-"""What to do, by `ApiFailure.reason`; services add what depends on their settings."""
+"""Remedies by `ApiFailure.reason`; services add those that depend on settings."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ from strategos.components.span_validator.measure import Reader
 from strategos.components.wording import choices, did_you_mean
 
 _NAME = "keys"
-_ROWS_AT_ONCE = 1 << 23  # whose hashes are in memory: 64 MB
+_ROWS_AT_ONCE = 1 << 23  # with hashes in memory: 64 MB
 _SEPARATOR = b"\x1f"
 _SHOWN = 3  # keys
 

@@ -11,7 +11,7 @@ from typing import Any
 from strategos.components.errors import ExitCode
 
 FILES, YAML, RUNS, KEYS = "<files>", "<yaml>", "<runs>", "<keys>"
-"""What stands for an argument whose words the shell finds when it completes."""
+"""Placeholders of arguments with words that the shell finds when it completes."""
 
 _KINDS = {
     "PIPELINE_YAML": YAML,

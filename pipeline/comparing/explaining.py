@@ -63,7 +63,7 @@ def _retrain(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.view.report import paragraph
 
     history = roots.open_history(arguments.pipeline, arguments.root)
-    root = history.store.root  # none on Kubeflow, whose runs nothing here decides
+    root = history.store.root  # none on Kubeflow: nothing here decides on its runs
     found = decisions.newest(root, history.pipeline, arguments.limit) if root else []
     listed = [{**x, "outcome": _outcome(history, x.get("run_id"))} for x in found]
     if arguments.json:

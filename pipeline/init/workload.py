@@ -207,7 +207,7 @@ def _written_csv(form: CsvFormat) -> str:
 
 
 _EDITORS = ".pipeline.schema.json"
-"""What editors know the keys from; `strategos docs --schema` prints that of today."""
+"""File with the keys for editors; `strategos docs --schema` prints the newest."""
 
 _BATCHES = ((32, 5_000), (128, 50_000), (512, 500_000), (1024, 10**18))
 """Batch sizes, each with the number of rows below which it is used."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import ml_metadata
 
 FORMAT = 1
-"""Increased when an older Strategos would misread what a newer one has written."""
+"""Increased when an older Strategos would misread the records of a newer one."""
 
 _TYPE, _FORMAT = "strategos.Root", "format"
 

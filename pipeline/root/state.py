@@ -60,7 +60,7 @@ def kept_measurements(root: str, *, cached: bool) -> dict[str, str]:
     folders = {FOLDER_VARIABLE: "span-statistics"}
     if cached:
         folders[SUMS_VARIABLE] = "evaluation-sums"
-        if not is_remote(root):  # whose files are compared by their time
+        if not is_remote(root):  # its files are compared by their time
             folders[STATES_VARIABLE] = "analysis-states"
     state = state_folder(root)
     return {name: str(state / folder) for name, folder in folders.items()}

@@ -244,7 +244,7 @@ def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
         if os.path.basename(path) not in runs:
             yield "log", path
     yield from (("code", path) for path in record.unused(Path(tree.root), runs))
-    # Pipelines, and what was last asked of each; specifications of components.
+    # Pipelines, and the last request of each; specifications of components.
     for pattern in ("*.pb", "*.done", "*.json"):
         compiled = map(str, Path(tree.root, "ir").glob(pattern))
         for path in sorted(compiled, key=tree.touched)[:-_COMPILED]:

@@ -34,9 +34,9 @@ from strategos.pipeline.ui.source import Source
 from strategos.pipeline.view import terminal
 
 _DECISIONS = 50
-_RUNS = 200  # newest runs whose spans are read
+_RUNS = 200  # newest runs with spans to read
 _SPANS = 200  # rows
-_CHECKED = 5  # newest runs whose gates are read
+_CHECKED = 5  # newest runs with gates to read
 _WITHOUT_YAML = (
     "Start `strategos ui` with the PIPELINE_YAML to see this: only the settings say it."
 )

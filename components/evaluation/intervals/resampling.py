@@ -26,7 +26,7 @@ _LIKELY = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(18)])
 
 
 Resampled = Literal["", "rows", "slices"]
-"""What is resampled: nothing, all rows, or each slice, too."""
+"""The sums to resample: none, of all rows, or of each slice, too."""
 
 
 def wanted(evaluator: Mapping[str, Any]) -> Resampled:

@@ -19,7 +19,7 @@ WITHOUT_BASELINE = (
     "`strategos run --without-baseline`, or `retrain`, judges the model without "
     "comparing, and records so."
 )
-"""What to do about a model in production that cannot be evaluated."""
+"""Remedy for a model in production that cannot be evaluated."""
 
 
 def summarize(

@@ -17,7 +17,7 @@ from strategos.components.evaluation.plots.cells import Cells
 GROUPS = 20
 """Groups of predictions, of about equally many rows."""
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-"""Shares of rows whose errors are not larger than the quantile."""
+"""Shares of rows with errors that are not larger than the quantile."""
 SQUARES = 20
 """Most squares on each axis, from the first to the last percentile of the rows."""
 _CELLS, _PAIRS = 2048, 2048  # most cells on a line, and of two axes

@@ -14,7 +14,7 @@ from strategos.components.errors import UserError
 from strategos.components.slow_imports import tf
 
 _MOST_NAMED = 1000
-"""Classes of a model at most whose probabilities become fields of their own."""
+"""Most classes of a model that get a field each for their probabilities."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from strategos.components.predict.serving.versions import Versions
 from strategos.components.wording import counted
 
 Log = Callable[[str, str, float], None]
-"""Takes a request, what was answered or the problem, and the seconds it took."""
+"""Takes a request, the answer or the problem, and the seconds it took."""
 
 
 class Server(ThreadingHTTPServer):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-_REMEMBERED = 1 << 14  # elements whose times are kept
+_REMEMBERED = 1 << 14  # elements with times that are kept
 
 
 class InputWait:

@@ -27,7 +27,7 @@ import tensorflow as tf
 from strategos.components.trainer.data.parts import no_autograph
 
 CHUNKS = 1 << 21
-"""Most parts whose order is permuted in memory."""
+"""Most parts that are permuted in memory."""
 
 _BLOCK_BYTES = 16 << 20
 _BLOCKS_IN_MEMORY = 4  # in use, ready, being read, and its copy as a tensor

@@ -22,7 +22,7 @@ from strategos.components.transform.analyzers.counts import Counts
 _MOST_FILES = 1 << 14
 _MOST_BYTES = 2 << 30
 _OF_SHARD = 64 << 20  # bytes of a file
-_PHASES = 2  # whose states have room
+_PHASES = 2  # with room for their states
 
 _ANALYZERS = "tensorflow_transform.analyzers"
 _SKETCHES = "tfx_bsl.cc.tfx_bsl_extension.sketches"

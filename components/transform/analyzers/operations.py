@@ -196,7 +196,7 @@ OPERATIONS: dict[type, Callable[..., _Values]] = {
     analyzer_nodes.VocabularyOrderAndWrite: Analysis._write,
     analyzer_nodes.VocabularyPrune: _prune,
 }
-"""What computes each operation that TFT builds without a cache of accumulators."""
+"""Functions for the operations that TFT builds without a cache of accumulators."""
 
 
 class Plan(nodes.Visitor):

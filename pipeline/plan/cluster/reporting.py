@@ -37,7 +37,7 @@ _READ = {
     node_ids.EXAMPLE_VALIDATOR: "anomalies",
     node_ids.EVALUATOR: "evaluation",
 }
-"""Outputs whose files have a part of the report that records do not have."""
+"""Outputs with files for a part of the report that records do not have."""
 
 
 @dataclasses.dataclass(frozen=True)

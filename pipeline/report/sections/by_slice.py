@@ -10,7 +10,7 @@ from strategos.pipeline.report.document import Block, Cell, Column, Raw, Table
 
 _SLICES = 300
 _MEANS = 12
-_FEW = 10  # rows of a slice whose mean is all but a value of the data
+_FEW = 10  # rows of a slice: the mean of fewer is all but a value of the data
 
 
 def blocks(

@@ -47,7 +47,7 @@ CODE_VARIABLE = "STRATEGOS_CODE"
 """Environment variable of a task with the fingerprint of the user's code."""
 
 REJECTED = "cannot use the folder of its attempt"
-"""What a task prints that can answer in no other way, before the reason."""
+"""Printed before the reason by a task that cannot answer in any other way."""
 
 _REQUEST, _ANSWER, _REVOKED = "request", "answer", "revoked"
 _LAUNCHER, _REPORT = "launcher", "report"

@@ -195,7 +195,7 @@ def _placement(variables: list[tf.Variable]) -> list[str]:
     """Log lines: bytes that each server holds, and parts of split tables."""
     held: collections.Counter[str] = collections.Counter()
     for variable in map(keras3.of_tensorflow, variables):
-        count = variable.shape.num_elements() or 0  # None: what `adapt` has counted
+        count = variable.shape.num_elements() or 0  # None: a count by `adapt`
         size = count * variable.dtype.size
         held[_server_of(variable)] += size
     lines = [f"{server} holds {held[server]:,} bytes" for server in sorted(held)]

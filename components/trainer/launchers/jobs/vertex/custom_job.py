@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KEY = "trainer.distribution.vertex"
 NAME_LABEL, ATTEMPT_LABEL = "strategos_training", "strategos_attempt"
-"""Labels with the name of the training, and with what no other attempt has."""
+"""Labels with the name of the training, and with a hash that only the attempt has."""
 
 _TASK = "strategos.components.trainer.launchers.jobs.vertex.task"
 # By position in the job, as Vertex AI gives roles, see `distribution/environment.py`.
