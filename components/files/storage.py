@@ -348,7 +348,13 @@ def get(uri: str, target: str) -> None:
         each(fetch, infos)
 
 
-def put(source: str | Path, uri: str, left_out: Collection[str] = ()) -> None:
+def put(
+    source: str | Path,
+    uri: str,
+    *,
+    left_out: Collection[str] = (),
+    last: str | None = None,
+) -> None:
     """Copies a file, or all files below a folder, to a URL.
 
     An object appears as a whole. Links to folders are not followed.
@@ -356,8 +362,9 @@ def put(source: str | Path, uri: str, left_out: Collection[str] = ()) -> None:
     Args:
       source: A local file or folder.
       uri: `s3://…` or `gs://…`.
-      left_out: Files in the folder that are not copied, e.g. a marker of completeness
-        that is copied last.
+      left_out: Files in the folder that are not copied.
+      last: The file in the folder that is copied after all others, so that an object
+        of its name stands for a complete copy.
 
     Raises:
       OSError: A file cannot be read, or the object store does not answer or rejects
@@ -370,7 +377,9 @@ def put(source: str | Path, uri: str, left_out: Collection[str] = ()) -> None:
         with Path(source, name).open("rb") as file, create(target) as out:
             shutil.copyfileobj(file, out, CHUNK)
 
-    each(send, [name for name in names if name not in left_out])
+    each(send, [name for name in names if name not in {*left_out, last}])
+    if last is not None:
+        send(last)
 
 
 def _names(source: str | Path) -> list[str]:

@@ -85,11 +85,10 @@ class ObjectStore(Target):
         self, model: str, version: int, manifest: Mapping[str, Any] | None
     ) -> None:
         own = [] if manifest is None else [self.MANIFEST]
-        url, last = self.path(version), exported.SAVED_MODEL
-        storage.put(model, url, left_out=[*own, last])
+        url = self.path(version)
         for name in own:
             storage.write(f"{url}/{name}", json.dumps(manifest, indent=2))
-        storage.put(f"{model}/{last}", f"{url}/{last}")
+        storage.put(model, url, left_out=own, last=exported.SAVED_MODEL)
 
 
 def _check_bucket(uri: str) -> None:

@@ -72,5 +72,4 @@ def upload(folder: str, url: str) -> None:
     Raises:
       OSError: The store does not answer, or rejects the request.
     """
-    storage.put(folder, url, left_out=(CHECKPOINT_MARK,))
-    storage.put(f"{folder}/{CHECKPOINT_MARK}", f"{url}/{CHECKPOINT_MARK}")
+    storage.put(folder, url, last=CHECKPOINT_MARK)

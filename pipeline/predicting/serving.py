@@ -100,10 +100,9 @@ def _sources(arguments: argparse.Namespace) -> tuple[str, dict[str, Source]]:
         )
     else:
         pusher = required(models_command.pushing(arguments).pusher)
-        name = os.path.basename(targets.of(pusher.to).uri)
-        sources = {STABLE: targets.of(pusher.to)}
-        if pusher.canary:
-            sources[CANARY] = targets.of(pusher.canary)
+        name, sources = os.path.basename(pusher.target.uri), {STABLE: pusher.target}
+        if pusher.slot:
+            sources[CANARY] = pusher.slot
         problem = BadInputError(
             f"no model has been pushed to {pusher.to} yet",
             key="pusher.to",

@@ -87,9 +87,8 @@ def check(root: str, settings: Mapping[str, Any]) -> None:
     if root.startswith("gs://"):
         return
     raise UserError(
-        "the custom job's containers cannot access it",
+        f"the custom job's containers cannot access {root}",
         key="run.root",
-        received=root,
         expected="gs://BUCKET/FOLDER",
         remedy="Set `run.root` to a folder in Cloud Storage; or run the whole pipeline "
         "on Vertex AI: `strategos run --runner vertex`.",

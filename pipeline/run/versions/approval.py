@@ -12,7 +12,6 @@ import platform
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import BadInputError, required
-from strategos.components.push_targets import targets
 from strategos.components.runtime_parameters import NOTHING
 from strategos.pipeline.history import models
 from strategos.pipeline.history.models import Version
@@ -109,7 +108,7 @@ def _decided_on(config: Config, store: Store, decision: Decision, verb: str) -> 
 def _check_comparison(config: Config, store: Store, waiting: Version) -> None:
     """Rejects a version that was compared with another model than the one live now."""
     pusher = required(config.pusher)
-    compared = targets.of(required(pusher.canary)).manifest(waiting.version)
+    compared = required(pusher.slot).manifest(waiting.version)
     baseline = compared.get("baseline", NOTHING)
     live = models.live(store, pusher.to)
     if live is None:

@@ -57,6 +57,16 @@ def test_files_that_are_left_out_are_not_copied(folder, bucket):
     ]
 
 
+def test_last_file_of_a_copy_appears_after_all_others_have(folder, bucket):
+    (folder / "broken").symlink_to("absent")
+    with pytest.raises(FileNotFoundError):
+        storage.put(folder, f"{bucket}/last", last="empty")
+    assert not storage.exists(f"{bucket}/last/empty")
+    (folder / "broken").unlink()
+    storage.put(folder, f"{bucket}/last", last="empty")
+    assert len(storage.objects(f"{bucket}/last")) == len(CONTENT)
+
+
 def test_content_is_written_read_and_removed_wherever_it_is(bucket, tmp_path):
     for path in (f"{bucket}/new/file.gz", str(tmp_path / "new" / "file.gz")):
         assert not storage.exists(path)
