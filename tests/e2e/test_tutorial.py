@@ -100,7 +100,7 @@ def test_a_filled_column_needs_no_empty_cell(tutorial):
 
 @pytest.mark.install
 def test_the_tutorial_runs_in_a_project_without_the_checkout(tutorial, wheel):
-    """As docs/install.md says, by uv, in an environment of its own."""
+    """As docs/install.md says, by uv and by pip, in an environment of its own."""
     uv_tool = runpy.run_path(str(ROOT / "scripts" / "uv_tool.py"))
     uv = str(uv_tool["find_or_install"](ROOT / ".cache"))
     page = (ROOT / "docs" / "install.md").read_text()
@@ -113,9 +113,9 @@ def test_the_tutorial_runs_in_a_project_without_the_checkout(tutorial, wheel):
     own += ("PYTHONDONTWRITEBYTECODE",)  # `doctor` rejects it
     env = {k: v for k, v in tutorial.environment().items() if k not in own}
 
-    def call(*words):
+    def call(*words, program=uv):
         done = subprocess.run(
-            [uv, *words],
+            [program, *words],
             cwd=tutorial.folder,
             env=env,
             capture_output=True,
@@ -127,7 +127,8 @@ def test_the_tutorial_runs_in_a_project_without_the_checkout(tutorial, wheel):
         return done.stdout
 
     try:
-        python = ("--python", os.path.realpath(sys.executable))
+        interpreter = os.path.realpath(sys.executable)
+        python = ("--python", interpreter)
         call("add", *python, str(wheel))
         assert "✓ stack" in call("run", "strategos", "doctor")
         assert "  pushed  " in call("run", "strategos", "run", *tutorial.sets())
@@ -140,6 +141,9 @@ def test_the_tutorial_runs_in_a_project_without_the_checkout(tutorial, wheel):
         overrides = str(ROOT / "docs" / "overrides.txt")
         call("pip", "install", "--override", overrides, str(wheel))
         assert "✓ stack" in call("run", "--no-sync", "strategos", "doctor")
+        call("-m", "venv", "--clear", ".venv", program=interpreter)
+        call("install", str(wheel), program=".venv/bin/pip")
+        assert "✓ stack" in call("doctor", program=".venv/bin/strategos")
     finally:
         shutil.rmtree(tutorial.folder / ".venv", ignore_errors=True)
     assert Path(file).is_relative_to(tutorial.folder)
