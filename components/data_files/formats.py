@@ -163,9 +163,11 @@ def check_binary(path: str, begin: bytes, name: str) -> None:
     Raises:
       UserError: Names the format found and the remedy; or the file cannot be opened.
     """
-    found = head(path)
-    if not found.startswith(begin):
-        raise UserError(f"{path}: cannot be read as {name}: {_other(found, name)}")
+    first_bytes = head(path)
+    if not first_bytes.startswith(begin):
+        raise UserError(
+            f"{path}: cannot be read as {name}: {_other(first_bytes, name)}"
+        )
 
 
 def damaged(path: str, name: str, error: Exception | str) -> str:

@@ -45,9 +45,9 @@ def choose(pattern: str, which: str, memo: Path | None = None) -> str:
       UserError: No file matches, no span is selected, or a file cannot be read.
     """
     with _of_section():
-        found = chosen(pattern, which)
-        content = spans.fingerprint(found, memo)
-    numbers = [[span.number, span.version] for span in found]
+        selection = chosen(pattern, which)
+        content = spans.fingerprint(selection, memo)
+    numbers = [[span.number, span.version] for span in selection]
     return json.dumps({"spans": numbers, "content": content})
 
 
@@ -64,8 +64,8 @@ def files(pattern: str, parameter: str, memo: Path | None = None) -> list[str]:
     """
     choice = json.loads(parameter)
     with _of_section():
-        found = spans.resolve_spans(pattern, choice["spans"])
-        content = spans.fingerprint(found, memo)
+        selection = spans.resolve_spans(pattern, choice["spans"])
+        content = spans.fingerprint(selection, memo)
     if content != choice["content"]:
         raise UserError(
             "the files to predict were changed after the start of the run",
@@ -73,7 +73,7 @@ def files(pattern: str, parameter: str, memo: Path | None = None) -> list[str]:
             received=pattern,
             remedy="Run again.",
         )
-    return [file for span in found for file in span.files]
+    return [file for span in selection for file in span.files]
 
 
 @contextlib.contextmanager

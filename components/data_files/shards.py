@@ -161,8 +161,8 @@ class ShardRunner:
         Raises:
           UserError: A file is malformed, or a row has no time.
         """
-        found: int = self.fold(shards, _Newest(times), max)
-        return found
+        newest: int = self.fold(shards, _Newest(times), max)
+        return newest
 
     def count(self, shards: Sequence[Shard]) -> list[Shard]:
         """Finds the first row of each piece; reads CSV files only if one was cut.

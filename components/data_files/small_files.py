@@ -63,17 +63,17 @@ class SmallFiles(TextSource):
 
     def places(self, part: Part, rows: Sequence[int]) -> list[str]:
         """See `Source`; goes through the files once."""
-        found, start = list[str](), 0
+        places, start = list[str](), 0
         for number in range(len(self._paths)):
-            if len(found) == len(rows):
+            if len(places) == len(rows):
                 break
             end = start + self._count(number)
-            own = rows[len(found) : bisect.bisect_left(rows, end)]
+            own = rows[len(places) : bisect.bisect_left(rows, end)]
             if own:
                 inside = [row - start for row in own]
-                found += self._file(number).places(WHOLE, inside)
+                places += self._file(number).places(WHOLE, inside)
             start = end
-        return found
+        return places
 
     def stretches(self, row: int, rows: int) -> Iterator[tuple[str, int, int]]:
         """See `Source`."""

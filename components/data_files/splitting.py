@@ -170,8 +170,8 @@ class Splitter:
             in_eval = np.full(batch.num_rows, span in self.held_out)
             return self._masks(in_eval, np.full_like(in_eval, span in self.validating))
         if self.keys:
-            asked = kinds, nulls, "data.split.keys"
-            hashes = _hash_keys([key_in(batch, name, *asked) for name in self.keys])
+            arguments = kinds, nulls, "data.split.keys"
+            hashes = _hash_keys([key_in(batch, name, *arguments) for name in self.keys])
         else:
             hashes = _hash_positions(span, file, row, batch.num_rows)
         fractions, whole = hashes / 2.0**64, self.train + self.eval

@@ -118,22 +118,22 @@ class Search:
             for feature in schema.feature
             if feature.name in self.columns and _type(feature) in Kind.__members__
         }
-        found, lines = Forbidden(), []
+        forbidden, lines = Forbidden(), []
         if not wanted:
-            return found
+            return forbidden
         for piece in map(Piece.fresh, shard.pieces):
-            of_piece = self._cells(piece, wanted, schema, found.unreadable)
+            of_piece = self._cells(piece, wanted, schema, forbidden.unreadable)
             cells = sorted(of_piece, key=lambda cell: cell.row)
             for cell in cells:
-                found.add(cell)
-            found.unreadable.end(piece)
+                forbidden.add(cell)
+            forbidden.unreadable.end(piece)
             if self.folder:
                 lines += list(_lines(piece, cells))
         if self.folder:
-            found.unreadable.write(self.folder, shard.number)
+            forbidden.unreadable.write(self.folder, shard.number)
             path = os.path.join(self.folder, f"{shard.number:05}.jsonl")
             storage.write(path, "".join(lines))
-        return found
+        return forbidden
 
     def _cells(
         self,

@@ -102,9 +102,9 @@ def bring(
         earlier = kept.get(number)
         if earlier is not None and not _is_replaced(query, earlier):
             continue
-        found = _write(query, number, columns, report)
-        if found is not None:
-            columns, written = found, written + 1
+        new_columns = _write(query, number, columns, report)
+        if new_columns is not None:
+            columns, written = new_columns, written + 1
         elif earlier is not None:
             raise _gone(query, number)
         elif not query.by_day:
@@ -117,11 +117,11 @@ def bring(
 def _kept(query: Query) -> dict[int, pa.Schema]:
     """The schema of each file that exists, by the number of its span."""
     try:
-        found = spans.find_spans(query.examples)
+        existing = spans.find_spans(query.examples)
     except spans.NoFilesError:
         return {}
-    schemas = storage.each(_schema_of, [span.files[0] for span in found])
-    return {span.number: schema for span, schema in zip(found, schemas, strict=True)}
+    schemas = storage.each(_schema_of, [span.files[0] for span in existing])
+    return {span.number: schema for span, schema in zip(existing, schemas, strict=True)}
 
 
 def _schema_of(path: str) -> pa.Schema:

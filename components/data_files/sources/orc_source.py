@@ -43,11 +43,11 @@ class OrcSource(Source):
 
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
-        first, found = [], 0
+        first, count = [], 0
         for batch in self._stripes_of(WHOLE):
-            first.append(batch.slice(0, rows - found))
-            found += first[-1].num_rows
-            if found == rows:
+            first.append(batch.slice(0, rows - count))
+            count += first[-1].num_rows
+            if count == rows:
                 break
         pa.orc.write_table(pa.Table.from_batches(first), path)
 

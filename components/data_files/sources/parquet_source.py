@@ -51,11 +51,11 @@ class ParquetSource(Source):
 
     def copy_first(self, rows: int, path: str) -> None:
         """See `Source`."""
-        first, found = [], 0
+        first, count = [], 0
         for batch in self.batches():
-            first.append(batch.slice(0, rows - found))
-            found += first[-1].num_rows
-            if found == rows:
+            first.append(batch.slice(0, rows - count))
+            count += first[-1].num_rows
+            if count == rows:
                 break
         pa.parquet.write_table(pa.Table.from_batches(first), path)
 

@@ -144,14 +144,14 @@ def _sequences(records: list[bytes], lengths: Sequence[str]) -> pa.RecordBatch |
     lists = batch.column(batch.schema.get_field_index(_LISTS))
     for field, column in zip(lists.type, lists.flatten(), strict=True):
         values, counts = _values(column)
-        found = {field.name: values}
+        field_columns = {field.name: values}
         if field.name in lengths:
-            found[f"{field.name}_lengths"] = counts
+            field_columns[f"{field.name}_lengths"] = counts
         elif any(count != 1 for count in counts.flatten().unique().to_pylist()):
             return None
-        if not columns.keys().isdisjoint(found):
+        if not columns.keys().isdisjoint(field_columns):
             return None
-        columns |= found
+        columns |= field_columns
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
@@ -184,7 +184,7 @@ def _fields(record: bytes) -> tuple[int, ...] | None:
 
     A SequenceExample begins like an Example: parsed as one, it would lose its lists.
     """
-    position, found = 0, []
+    position, numbers = 0, []
     while position < len(record):
         key, length = record[position], 0
         for count, byte in enumerate(record[position + 1 : position + 11]):
@@ -196,8 +196,8 @@ def _fields(record: bytes) -> tuple[int, ...] | None:
         position += 2 + count + length
         if position > len(record) or key & 7 != _TEXT:
             return None
-        found.append(key >> 3)
-    return tuple(found) or _OF_EXAMPLE
+        numbers.append(key >> 3)
+    return tuple(numbers) or _OF_EXAMPLE
 
 
 def _why(record: bytes) -> str:

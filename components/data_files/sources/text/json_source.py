@@ -45,8 +45,8 @@ class JsonSource(OpenSource):
                 "its own, in pandas by `to_json(path, orient='records', lines=True)`."
             )
         if head.strip() and not re.match(rb"(\xef\xbb\xbf)?\s*\{", head):
-            found = formats.identify(head) or ("no JSON", "Expected a `{` first")
-            raise UserError(f"{path}: is {found[0]}. {found[1]}.")
+            description = formats.identify(head) or ("no JSON", "Expected a `{` first")
+            raise UserError(f"{path}: is {description[0]}. {description[1]}.")
 
     def parts(self, size: int) -> list[Part]:
         """See `Source`: a part has the lines that begin in it."""
@@ -91,13 +91,13 @@ class JsonSource(OpenSource):
     def where(self, part: Part, row: int) -> str:
         """See `Source`: a line number from 1."""
         with formats.unpacked_file(self.path) as file:
-            number, found = 0, -1
+            number, index = 0, -1
             if part.start:
                 number = _count_lines(file, part.start - 1) + 1
                 file.readline()
             for line in file:
-                number, found = number + 1, found + bool(line.strip())
-                if found == row:
+                number, index = number + 1, index + bool(line.strip())
+                if index == row:
                     break
         return f"line {number}"
 
