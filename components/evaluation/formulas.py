@@ -182,8 +182,10 @@ class Precision(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        found, predicted, _ = one.positives(self)
-        return np.where(predicted > 0, found / np.maximum(predicted, 1), np.nan)
+        true_positives, predicted, _ = one.positives(self)
+        return np.where(
+            predicted > 0, true_positives / np.maximum(predicted, 1), np.nan
+        )
 
 
 class Recall(Ratio):
@@ -208,9 +210,9 @@ class Recall(Ratio):
 
     def trivial(self, one: OneAnswer) -> np.ndarray:
         """See `Metric`."""
-        found, _, labelled = one.positives(self)
+        true_positives, _, labelled = one.positives(self)
         known = labelled > 0
-        return np.where(known, found / np.where(known, labelled, 1.0), np.nan)
+        return np.where(known, true_positives / np.where(known, labelled, 1.0), np.nan)
 
 
 class LogLoss(Ratio):

@@ -93,8 +93,8 @@ def _selected(scored: Scored, evaluator: Mapping[str, Any]) -> Scored | None:
         return dataclasses.replace(scored, sums=sums) if sums else None
     heads = {}
     for head, section in sections.items():
-        found = _selected(scored.heads[head], section)
-        if found is None:
+        selection = _selected(scored.heads[head], section)
+        if selection is None:
             return None
-        heads[head] = found
+        heads[head] = selection
     return dataclasses.replace(scored, heads=heads)

@@ -249,10 +249,10 @@ class _Metrics(Registry[Metric]):
             return super().__getitem__(name)
         if base not in self.own:
             raise KeyError(name)
-        found = _parametrized(base, parameter)
-        if found is None:
+        metric = _parametrized(base, parameter)
+        if metric is None:
             raise KeyError(name)
-        return found
+        return metric
 
     def __contains__(self, name: object) -> bool:
         if classes.is_known(str(name)):
@@ -381,8 +381,8 @@ def measured(names: Iterable[str]) -> list[str]:
       names: Names of properties of an evaluation.
     """
     places = {name: place for place, name in enumerate(METRICS)}
-    found = [name for name in names if bare(name) in METRICS]
-    return sorted(found, key=lambda name: places.get(plain(name), len(places)))
+    metrics = [name for name in names if bare(name) in METRICS]
+    return sorted(metrics, key=lambda name: places.get(plain(name), len(places)))
 
 
 def metric_names(evaluator: Mapping[str, Any]) -> list[str]:

@@ -102,10 +102,10 @@ class Scorer:
         for batch, times in _batches(files, bool(question.resampled), size):
             answers = _Answers(models, batch)
             for head, own in question.heads.items():
-                found = scored.heads[head]
-                rows = Rows(batch, own, models[0], files, found.sums.examples)
-                self._add(found, rows, own, answers, times, writers[head])
-                for name, why in found.unusable.items():
+                part = scored.heads[head]
+                rows = Rows(batch, own, models[0], files, part.sums.examples)
+                self._add(part, rows, own, answers, times, writers[head])
+                for name, why in part.unusable.items():
                     scored.unusable.setdefault(name, f"{head}: {why}")
             rows = Rows(batch, question, models[0], files, scored.sums.examples)
             if question.heads:
@@ -174,8 +174,10 @@ class Scorer:
             scored.widen(location.name, answer)
             known = names or candidate.class_names(question.head)
             earlier = scored.plots.get(location.name)
-            found = counts.of(question.task, label, answer, weight, known, earlier)
-            scored.count(location.name, found)
+            plot_counts = counts.of(
+                question.task, label, answer, weight, known, earlier
+            )
+            scored.count(location.name, plot_counts)
         slices = rows.slices()
         scored.sums.add(label, scores, slices, weight, names, times)
         if question.query:
@@ -252,8 +254,8 @@ def _check_features(model: Model, candidate: Model, question: Question) -> None:
 
 
 def _nothing(question: Question) -> Scored:
-    asked = question.metrics, question.task, question.slices, question.resampled
-    return Scored(Sums(*asked))
+    arguments = question.metrics, question.task, question.slices, question.resampled
+    return Scored(Sums(*arguments))
 
 
 def scored(engine: Engine, files: Sequence[str], scorer: Scorer, folder: str) -> Scored:
@@ -274,13 +276,13 @@ def scored(engine: Engine, files: Sequence[str], scorer: Scorer, folder: str) ->
         is_direct = engine.runner == "direct"  # its workers are on this machine
         url, here = None if is_direct else folder, tempfile.gettempdir()
     with scorer.sent(url, here) as work:
-        found = fold(engine, shards(files), work, Scored.merge, folder)
-        same_classes.reject_moved(found, scorer.question, scorer.models[1:])
+        result = fold(engine, shards(files), work, Scored.merge, folder)
+        same_classes.reject_moved(result, scorer.question, scorer.models[1:])
         names = [model.name for model in scorer.models]
         for head, own in scorer.question.by_head.items():
             if own.query:
-                totals.add(found.by_head[head], own.by_query, names, work.folder)
-    return found
+                totals.add(result.by_head[head], own.by_query, names, work.folder)
+    return result
 
 
 def shards(files: Iterable[str]) -> list[tuple[str, ...]]:

@@ -98,20 +98,20 @@ class Sums:
         label = label.reshape(-1)
         for feature, member in members.items():
             is_part = bool(classes) and feature == self._part
-            found = entries.of(member, classes, weight, is_part=is_part)
-            labels = Labels(self._task == "multi_class", found.classes)
+            lookup = entries.of(member, classes, weight, is_part=is_part)
+            labels = Labels(self._task == "multi_class", lookup.classes)
             if not (is_part and self._pools):
-                counted = None if weight is None else weight[found.row]
-                labels.add(found.code, label[found.index], counted)
+                counted = None if weight is None else weight[lookup.row]
+                labels.add(lookup.code, label[lookup.index], counted)
             groups = Groups(labels, member, weight)
             rows = label, scores, weight
-            groups.models = self._of_models(found, len(member.values), *rows)
+            groups.models = self._of_models(lookup, len(member.values), *rows)
             self._features.add(feature, groups)
             if times is not None and (feature is None or self._resampled == "slices"):
-                found = entries.resampled(found, times)
+                lookup = entries.resampled(lookup, times)
                 groups = Groups(labels.empty(), resampling.slices(member.values))
-                groups.rows = np.bincount(found.code, minlength=len(groups.codes))
-                groups.models = self._of_models(found, len(groups.codes), *rows)
+                groups.rows = np.bincount(lookup.code, minlength=len(groups.codes))
+                groups.models = self._of_models(lookup, len(groups.codes), *rows)
                 self._resamples.add(feature, groups)
 
     def _add_weights(self, weighted: float | None) -> None:
@@ -267,7 +267,7 @@ class Sums:
           By feature and value, those of all rows by (None, None); NaN in a resample
           without rows. Slices that are not resampled are missing.
         """
-        found = {}
+        by_place = {}
         for feature, groups in self._resamples.groups.items():
             by_metric = {}
             for name, (values, _) in self._values(groups, model).items():
@@ -278,25 +278,25 @@ class Sums:
                 if resample == 0:
                     i = groups.codes[value, 0] // resampling.RESAMPLES
                     of_slice = {name: each[i] for name, each in by_metric.items()}
-                    found[feature, value] = of_slice
-        return found
+                    by_place[feature, value] = of_slice
+        return by_place
 
     def _of_models(
         self,
-        found: entries.Entries,
+        lookup: entries.Entries,
         slices: int,
         label: np.ndarray,
         scores: Mapping[str, Columns],
         weight: np.ndarray | None,
     ) -> dict[str, ModelSums]:
         """The sums of rows by model."""
-        counted = None if weight is None else weight[found.row]
+        counted = None if weight is None else weight[lookup.row]
         by_model = {}
         for model, columns in scores.items():
-            at = {name: x.reshape(-1)[found.index] for name, x in columns.items()}
+            at = {name: x.reshape(-1)[lookup.index] for name, x in columns.items()}
             batch = Batch(
-                *(self._task, label[found.index], at, found.code, slices, counted),
-                found.classes,
+                *(self._task, label[lookup.index], at, lookup.code, slices, counted),
+                lookup.classes,
             )
             by_model[model] = self._of_model(batch)
         return by_model

@@ -25,7 +25,7 @@ def unmerged(names: Sequence[str], task: str) -> dict[str, str]:
       names: Names in `METRICS` that are defined for the task.
       task: One of `metrics.TASKS`.
     """
-    found = {}
+    reasons = {}
     for name in _of_plugins(names):
         try:
             whole, *parts = (_sums(name, task, rows) for rows in (slice(8), *_PARTS))
@@ -35,16 +35,16 @@ def unmerged(names: Sequence[str], task: str) -> dict[str, str]:
                 (mine.metrics[name], other.metrics[name]) for mine, other in pairs
             ]
         except Exception as error:  # a plug-in may raise any
-            found[name] = f"fails on a few rows: {type(error).__name__}: {error}"
+            reasons[name] = f"fails on a few rows: {type(error).__name__}: {error}"
             continue
         for mine, wanted in values:
             if not np.allclose(mine, wanted, equal_nan=True):
-                found[name] = (
+                reasons[name] = (
                     f"does not merge: {wanted:.6g} from 8 rows at once, and "
                     f"{mine:.6g} from three parts of them"
                 )
                 break
-    return found
+    return reasons
 
 
 def unweighted(names: Sequence[str], task: str) -> list[str]:
@@ -104,8 +104,8 @@ def _ignores(name: str, task: str) -> bool:
         np.repeat(ones, times),
         1,
     )
-    found, wanted = (_value(name, batch) for batch in (weighted, repeated))
-    return not np.allclose(found, wanted, equal_nan=True)
+    actual, wanted = (_value(name, batch) for batch in (weighted, repeated))
+    return not np.allclose(actual, wanted, equal_nan=True)
 
 
 def _value(name: str, batch: Batch) -> float:

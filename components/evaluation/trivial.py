@@ -71,8 +71,12 @@ class OneAnswer:
           float64 [slices] each, summed over the classes.
         """
         ones = self.ones(metric)
-        found = np.where(ones, self.shares, 0.0).sum(axis=0) + 0 * self.answer
-        return found, ones.sum(axis=0) + 0 * self.answer, self.shares.sum(axis=0)
+        true_positives = np.where(ones, self.shares, 0.0).sum(axis=0) + 0 * self.answer
+        return (
+            true_positives,
+            ones.sum(axis=0) + 0 * self.answer,
+            self.shares.sum(axis=0),
+        )
 
 
 class Labels:
@@ -197,9 +201,9 @@ class Labels:
         near = (each[around] for each in (off, count, first, second))
         deviation[around] = _as_if_even(*near)
         squares = second + 2 * off * first + count * off**2
-        found = mean, *(_sum(code, x, len(place)) / rows for x in (deviation, squares))
+        means = mean, *(_sum(code, x, len(place)) / rows for x in (deviation, squares))
         labels = np.bincount(place, minlength=slices)
-        answer, deviation, variance = (_sum(place, x, slices) / labels for x in found)
+        answer, deviation, variance = (_sum(place, x, slices) / labels for x in means)
         return OneAnswer(task, answer, deviation=deviation, variance=variance)
 
     def _places(self, slices: int, parts: np.ndarray | None) -> np.ndarray:

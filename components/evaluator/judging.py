@@ -78,8 +78,8 @@ class Evaluation:
     @property
     def slices(self) -> list[str]:
         """The features to slice by."""
-        found = (name for each in slicings(self.evaluator) for name in each.features)
-        return list(dict.fromkeys(found))
+        features = (name for each in slicings(self.evaluator) for name in each.features)
+        return list(dict.fromkeys(features))
 
     @property
     def query(self) -> str:
@@ -165,8 +165,10 @@ class Evaluation:
         incomparable = scored.unusable.get(BASELINE, "")
         baseline = None if incomparable else self.baseline
         models = [CANDIDATE] if baseline is None else [CANDIDATE, BASELINE]
-        found = verdicts.of(scored, self.evaluator, self.label, models, incomparable)
-        slices, checks, verdict = found.slices, found.checks, found.summary
+        judgement = verdicts.of(
+            scored, self.evaluator, self.label, models, incomparable
+        )
+        slices, checks, verdict = judgement.slices, judgement.checks, judgement.summary
         for warning in verdict["warnings"]:
             events.emit("warning", message=warning)
 

@@ -123,8 +123,8 @@ def _rows(
         chosen = spans.resolve_spans(pattern, json.loads(exec_properties["spans"]))
         cut = runner.cut(pattern, shards.open_files(chosen, reading))
         work = forbidden.Search(schema, tuple(sorted(names)), nulls)
-        found: forbidden.Forbidden = runner.fold(cut, work, forbidden.Forbidden.merge)
-        return found.shown()
+        values: forbidden.Forbidden = runner.fold(cut, work, forbidden.Forbidden.merge)
+        return values.shown()
     return []
 
 

@@ -22,12 +22,14 @@ def of(scored: Scored, evaluator: Mapping[str, Any]) -> dict[str, Any]:
       `column`, `number` of queries, and `relevant`, the number of those with a label
       above 0, which several heads do not have.
     """
-    found = [each.queries for each in scored.by_head.values() if each.queries.number]
-    if not found:
+    all_queries = [
+        each.queries for each in scored.by_head.values() if each.queries.number
+    ]
+    if not all_queries:
         return {}
-    queries = {"column": evaluator["query"], "number": found[0].number}
+    queries = {"column": evaluator["query"], "number": all_queries[0].number}
     if not scored.heads:
-        queries["relevant"] = found[0].relevant
+        queries["relevant"] = all_queries[0].relevant
     return {"queries": queries}
 
 
@@ -41,7 +43,7 @@ def text(summary: Mapping[str, Any]) -> str:
     if not queries:
         return ""
     number, relevant = queries["number"], queries.get("relevant", queries["number"])
-    found = f"{counted(number, 'value')} of `{queries['column']}`"
+    description = f"{counted(number, 'value')} of `{queries['column']}`"
     if relevant < number:
-        found += f"; {number - relevant:,} without a label above 0 do not count"
-    return found
+        description += f"; {number - relevant:,} without a label above 0 do not count"
+    return description

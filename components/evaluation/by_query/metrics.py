@@ -85,8 +85,8 @@ class Ndcg(QueryMetric):
     def values(self, lists: Lists, ranked: Ties) -> np.ndarray:
         """See `QueryMetric`."""
         best = lists.best.discounted_gain(self.top)
-        found = ranked.discounted_gain(self.top)
-        ratio = found / np.where(best > 0, best, 1.0)
+        gain = ranked.discounted_gain(self.top)
+        ratio = gain / np.where(best > 0, best, 1.0)
         return np.where(np.isclose(ratio, 1.0, rtol=0, atol=1e-12), 1.0, ratio)
 
 

@@ -132,9 +132,9 @@ class Ties:
         )
         place = first[of] + j
         counts = chance / place if top is None else (place <= top) * chance / place
-        found = np.zeros(len(self.start))
-        found[query] = np.bincount(of, counts, len(group))
-        return found
+        means = np.zeros(len(self.start))
+        means[query] = np.bincount(of, counts, len(group))
+        return means
 
 
 def _log_choices(rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -48,9 +48,9 @@ def add(
             progress.say(f"adding up queries: part {part + 1} of {parts}")
             some = rows.read(paths, usable, part, parts)
             if len(some.query):
-                found = _Totals(some, metrics)
-                scored.queries = scored.queries.merge(found.queries)
-                found.add_to(scored.sums)
+                totals = _Totals(some, metrics)
+                scored.queries = scored.queries.merge(totals.queries)
+                totals.add_to(scored.sums)
 
 
 @contextlib.contextmanager
@@ -124,12 +124,12 @@ class _Totals:
         lists, weight = self._lists, self._weight
         ranked = lists.ranked(score)
         known = np.logical_and.reduceat(np.isfinite(score), lists.start)
-        found = {}
+        by_metric = {}
         for name, metric in self._metrics.items():
             value = np.where(known, metric.values(lists, ranked), np.nan)
             parts = np.stack([value, np.ones(len(weight)), self._chance[name]])
-            found[name] = np.where(weight > 0, weight * parts, 0.0)
-        return found
+            by_metric[name] = np.where(weight > 0, weight * parts, 0.0)
+        return by_metric
 
     def _places(
         self, codes: Mapping[str | None, Mapping[object, int]]
@@ -139,7 +139,7 @@ class _Totals:
         A query is in each slice that has one of its rows, whole, as in TFMA.
         """
         query = np.searchsorted(self._query, self._part.members)
-        found: dict[str | None, tuple[np.ndarray, np.ndarray]] = {}
+        by_feature: dict[str | None, tuple[np.ndarray, np.ndarray]] = {}
         for feature, keys in rows.keys(codes).items():
             if not len(keys):
                 continue
@@ -147,8 +147,8 @@ class _Totals:
             place = np.searchsorted(keys[order], self._part.slices)
             place = order[np.minimum(place, len(keys) - 1)]
             own = keys[place] == self._part.slices
-            found[feature] = query[own], place[own]
-        return found
+            by_feature[feature] = query[own], place[own]
+        return by_feature
 
 
 def _by_slice(values: np.ndarray, code: np.ndarray, slices: int) -> np.ndarray:

@@ -108,21 +108,22 @@ def of(
     return Entries(index, row.repeat(width), code.repeat(width), width)
 
 
-def resampled(found: Entries, times: np.ndarray) -> Entries:
+def resampled(entries: Entries, times: np.ndarray) -> Entries:
     """The entries of each slice in each resample, as often as their row counts there.
 
     Args:
-      found: The entries of the slices.
+      entries: The entries of the slices.
       times: int64 [rows, resamples], how often a row counts in a resample.
 
     Returns:
       Entries with `code`: the slice's code times `resamples`, plus the resample.
     """
-    width, resamples = found.classes, times.shape[1]
-    counts = times[found.row[::width]].reshape(-1)
+    width, resamples = entries.classes, times.shape[1]
+    counts = times[entries.row[::width]].reshape(-1)
     block, resample = np.divmod(np.repeat(np.arange(counts.size), counts), resamples)
     index, row, code = (
-        each.reshape(-1, width)[block] for each in (found.index, found.row, found.code)
+        each.reshape(-1, width)[block]
+        for each in (entries.index, entries.row, entries.code)
     )
     code = code * resamples + resample[:, np.newaxis]
     return Entries(index.reshape(-1), row.reshape(-1), code.reshape(-1), width)

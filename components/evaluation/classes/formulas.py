@@ -126,20 +126,20 @@ class _Macro(Metric):
 
     def _mean(self, code: np.ndarray, parts: np.ndarray, slices: int) -> np.ndarray:
         """The mean over the classes of each slice, from entries of slice and class."""
-        found, predicted, labelled = parts
-        values = np.nan_to_num(self.of_class(found, predicted, labelled))
+        true_positives, predicted, labelled = parts
+        values = np.nan_to_num(self.of_class(true_positives, predicted, labelled))
         share = labelled if self.by_label else np.ones(len(code))
         total = np.bincount(code, values * share, slices)
         return _ratio(total, np.bincount(code, share, slices))
 
     @abc.abstractmethod
     def of_class(
-        self, found: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
+        self, true_positives: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
     ) -> np.ndarray:
         """The metric of each class and slice, float64 [entries]; NaN if undefined.
 
         Args:
-          found: float64 [entries], true positives.
+          true_positives: float64 [entries], true positives.
           predicted: float64 [entries], positive predictions.
           labelled: float64 [entries], positive labels.
         """
@@ -165,10 +165,10 @@ class MacroPrecision(_Macro):
     )
 
     def of_class(
-        self, found: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
+        self, true_positives: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
     ) -> np.ndarray:
         """See `_Macro`."""
-        return _ratio(found, predicted)
+        return _ratio(true_positives, predicted)
 
 
 class MacroRecall(_Macro):
@@ -179,10 +179,10 @@ class MacroRecall(_Macro):
     )
 
     def of_class(
-        self, found: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
+        self, true_positives: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
     ) -> np.ndarray:
         """See `_Macro`."""
-        return _ratio(found, labelled)
+        return _ratio(true_positives, labelled)
 
 
 class MacroF1(_Macro):
@@ -194,10 +194,10 @@ class MacroF1(_Macro):
     )
 
     def of_class(
-        self, found: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
+        self, true_positives: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
     ) -> np.ndarray:
         """See `_Macro`."""
-        return _f1(found, predicted, labelled)
+        return _f1(true_positives, predicted, labelled)
 
 
 class WeightedPrecision(MacroPrecision):
@@ -263,5 +263,7 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan)
 
 
-def _f1(found: np.ndarray, predicted: np.ndarray, labelled: np.ndarray) -> np.ndarray:
-    return _ratio(2 * found, predicted + labelled)
+def _f1(
+    true_positives: np.ndarray, predicted: np.ndarray, labelled: np.ndarray
+) -> np.ndarray:
+    return _ratio(2 * true_positives, predicted + labelled)

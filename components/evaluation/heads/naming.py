@@ -35,11 +35,11 @@ def sections(evaluator: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return {}
     # Rows are in the same slices for each head, bounds of the others included.
     sliced = slicings(evaluator)
-    found = {}
+    by_head = {}
     for head, task in tasks.items():
         metrics = [x for x in evaluator["metrics"] if split(x)[0] == head]
         bounds = evaluator.get("bounds") or {}
-        found[head] = {
+        by_head[head] = {
             **evaluator,
             "task": task,
             "metrics": [split(name)[1] for name in metrics],
@@ -50,7 +50,7 @@ def sections(evaluator: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
                 if split(name)[0] == head
             },
         }
-    return found
+    return by_head
 
 
 def merged(by_head: Mapping[str, Sequence[SliceMetrics]]) -> list[SliceMetrics]:

@@ -50,7 +50,7 @@ def of(
     """
     sections, labels = naming.sections(evaluator), Label.of(label).heads
     if not sections:
-        slices, checks, found = _part(scored, evaluator, label, models, incomparable)
+        slices, checks, remarks = _part(scored, evaluator, label, models, incomparable)
     else:
         parts = {
             head: _part(
@@ -64,7 +64,7 @@ def of(
             for head, part in parts.items()
             for check in part[1]
         ]
-        found = {
+        remarks = {
             kind: [
                 f"{head}: {x}" for head, part in parts.items() for x in part[2][kind]
             ]
@@ -80,7 +80,7 @@ def of(
         incomparable=incomparable,
         confidence_level=evaluator.get("confidence_level"),
         queries=described.of(scored, evaluator),
-        **found,
+        **remarks,
     )
     return Verdict(slices, checks, content)
 
@@ -110,11 +110,11 @@ def _with_intervals(
     the change.
     """
     ours, *others = (sums.of_resamples(model) for model in models)
-    found = []
+    results = []
     for piece in slices:
         place = piece.feature, piece.value
         if place not in ours:  # of too many slices to be resampled
-            found.append(piece)
+            results.append(piece)
             continue
         own, changes = interval.around(piece.metrics, ours[place], level), {}
         if piece.baseline is not None:
@@ -122,5 +122,5 @@ def _with_intervals(
             differences = {x: values - theirs[x] for x, values in ours[place].items()}
             change = {x: piece.metrics[x] - piece.baseline[x] for x in theirs}
             changes = interval.around(change, differences, level)
-        found.append(replace(piece, intervals=own, changes=changes))
-    return found
+        results.append(replace(piece, intervals=own, changes=changes))
+    return results

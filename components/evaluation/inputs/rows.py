@@ -96,7 +96,7 @@ class Question:
         """
         sections, labels = naming.sections(evaluator), Label.of(label).heads
         if sections:
-            asked = {
+            questions = {
                 head: dataclasses.replace(
                     cls.of(section, labels[head].text, weight, types), head=head
                 )
@@ -104,7 +104,7 @@ class Question:
             }
             return cls(
                 *("", (), label, (), types, None, weight),
-                heads=asked,
+                heads=questions,
                 resampled=resampling.wanted(evaluator),
             )
         names, slices = metric_names(evaluator), slicings(evaluator)
@@ -116,10 +116,10 @@ class Question:
                     remedy="Remove its `bins`, to slice by each of its values.",
                 )
         logits = evaluator.get("from_logits")
-        given = evaluator["task"], tuple(names), label, tuple(slices)
+        fields = evaluator["task"], tuple(names), label, tuple(slices)
         resampled = resampling.wanted(evaluator)
         query = query_checks.column(names, evaluator, types)
-        return cls(*given, types, logits, weight, resampled=resampled, query=query)
+        return cls(*fields, types, logits, weight, resampled=resampled, query=query)
 
     @property
     def target(self) -> Label:

@@ -42,19 +42,21 @@ def numbering(
     return rows.numbering(model, label)
 
 
-def reject_moved(found: Scored, question: Question, others: Sequence[Location]) -> None:
+def reject_moved(
+    scored: Scored, question: Question, others: Sequence[Location]
+) -> None:
     """Makes a model of classes without known names unusable if it numbers them apart.
 
     Decided by the rows of all shards: the few rows of one may all have gone from one
     bin to the next.
 
     Args:
-      found: Results of all rows, changed in place.
+      scored: Results of all rows, changed in place.
       question: The question that was answered.
       others: The models besides the candidate.
     """
     for head, own in question.by_head.items():
-        part = found.by_head[head]
+        part = scored.by_head[head]
         moved, part.numbering = part.numbering.moved, Numbering()
         for model in others if moved else ():
             was, now = required(moved)
@@ -66,7 +68,7 @@ def reject_moved(found: Scored, question: Question, others: Sequence[Location]) 
             ).message
             part.unusable.setdefault(model.name, why)
             if head:
-                found.unusable.setdefault(model.name, f"{head}: {why}")
+                scored.unusable.setdefault(model.name, f"{head}: {why}")
 
 
 def in_order(

@@ -23,14 +23,14 @@ def around(
     Returns:
       (low, high) by name; none for a metric that is undefined in a resample.
     """
-    found = {}
+    intervals = {}
     for name, value in values.items():
         samples = resampled[name]
         if not (np.isfinite(samples).all() and np.isfinite(value)):
             continue
         half = quantile(level, len(samples) - 1) * float(samples.std(ddof=1))
-        found[name] = value - half, value + half
-    return found
+        intervals[name] = value - half, value + half
+    return intervals
 
 
 def quantile(level: float, freedom: int) -> float:

@@ -15,8 +15,8 @@ def of(summary: Mapping[str, Any] | None, kind: str) -> dict[str, float]:
         evaluation.
       kind: `metrics` or `changes`.
     """
-    found = ((summary or {}).get("intervals") or {}).get(kind) or {}
-    return {name: (high - low) / 2 for name, (low, high) in found.items()}
+    intervals = ((summary or {}).get("intervals") or {}).get(kind) or {}
+    return {name: (high - low) / 2 for name, (low, high) in intervals.items()}
 
 
 def heading(summary: Mapping[str, Any] | None) -> str:

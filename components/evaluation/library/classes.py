@@ -34,16 +34,16 @@ def known() -> dict[str, Path | None]:
 
     Plots are left out: they are no numbers.
     """
-    found: dict[str, Path | None] = {}
+    files: dict[str, Path | None] = {}
     for package, listing in _PACKAGES.items():
         folder = _folder(package)
         if folder is None or not (folder / listing).is_file():
             continue
         for module, name in _imported(folder / listing):
-            found.setdefault(name, _file(folder, module))
+            files.setdefault(name, _file(folder, module))
     return {
         name: path
-        for name, path in found.items()
+        for name, path in files.items()
         if name not in _NO_METRICS and not name.endswith("Plot")
     }
 

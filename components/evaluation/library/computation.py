@@ -44,10 +44,10 @@ class Computation:
 
     def __init__(self, class_name: str, config: Mapping[str, Any], weighted: bool):
         self._called = class_name
-        found = dict.fromkeys(_computations(class_name, config, weighted))
+        computations = dict.fromkeys(_computations(class_name, config, weighted))
         kind = metric_types.MetricComputation
-        self._steps = [each for each in found if isinstance(each, kind)]
-        self._derived = [each for each in found if not isinstance(each, kind)]
+        self._steps = [each for each in computations if isinstance(each, kind)]
+        self._derived = [each for each in computations if not isinstance(each, kind)]
         self._check()
         for step in self._steps:
             step.combiner.setup()
@@ -225,10 +225,10 @@ def _inputs(step: Any, extracts: Mapping[str, Any]) -> Iterator[Any]:
     ):
         yield metric_types.StandardMetricInputs(dict(extracts))
         return
-    found: list[Any] = [dict(extracts)]
+    inputs: list[Any] = [dict(extracts)]
     for each in preprocessors:
-        found = list(itertools.chain.from_iterable(map(each.process, found)))
-    yield from found
+        inputs = list(itertools.chain.from_iterable(map(each.process, inputs)))
+    yield from inputs
 
 
 def _described(numbers: Mapping[str, Any]) -> str:

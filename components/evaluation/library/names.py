@@ -45,10 +45,10 @@ def parsed(name: str) -> Named | None:
     Args:
       name: As `spelled` returns it.
     """
-    found = _NAME.fullmatch(name)
-    if not found:
+    match = _NAME.fullmatch(name)
+    if not match:
         return None
-    config, rest = {}, found[2] or ""
+    config, rest = {}, match[2] or ""
     while rest:
         argument = _ARGUMENT.match(rest)
         if not argument:
@@ -59,5 +59,5 @@ def parsed(name: str) -> Named | None:
             return None
         config[argument[1]] = value
         rest = rest[argument.end() + end :].removeprefix(_BETWEEN)
-    named = Named(found[1], config)
+    named = Named(match[1], config)
     return named if spelled(*named) == name else None

@@ -49,13 +49,13 @@ def check(name: str, task: str, *, weighted: bool) -> None:
     with _rejected(f"`{name}` cannot be computed for the task {task}"):
         wanted = _value(sums(0, _ROWS))
     with _rejected(f"`{name}` does not merge"):
-        found = _value(_merged([sums(20, _ROWS), sums(0, 7), sums(7, 20)]))
-    if not math.isclose(found, wanted, rel_tol=_CLOSE, abs_tol=_CLOSE) and not (
-        math.isnan(found) and math.isnan(wanted)
+        merged = _value(_merged([sums(20, _ROWS), sums(0, 7), sums(7, 20)]))
+    if not math.isclose(merged, wanted, rel_tol=_CLOSE, abs_tol=_CLOSE) and not (
+        math.isnan(merged) and math.isnan(wanted)
     ):
         raise UserError(
             f"`{name}` does not merge: {wanted:.6g} from {_ROWS} rows at once, and "
-            f"{found:.6g} from three parts of them",
+            f"{merged:.6g} from three parts of them",
             remedy=_REMEDY,
         )
 
@@ -131,15 +131,15 @@ def main(request: Mapping[str, Any]) -> dict[str, Any]:
     Args:
       request: `metrics`, a list of [name, task]; `weighted`.
     """
-    found: list[dict[str, str] | None] = []
+    problems: list[dict[str, str] | None] = []
     for name, task in request["metrics"]:
         try:
             check(name, task, weighted=request["weighted"])
-            found.append(None)
+            problems.append(None)
         except UserError as error:
             parts = ("message", "received", "expected", "remedy")
-            found.append({part: getattr(error, part) for part in parts})
-    return {"problems": found}
+            problems.append({part: getattr(error, part) for part in parts})
+    return {"problems": problems}
 
 
 if __name__ == "__main__":

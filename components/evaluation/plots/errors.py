@@ -114,9 +114,9 @@ def points_of_rows(errors: Errors) -> dict[str, Any]:
       `quantiles` of the error of a row, as [share, error, rows in its cell], exact to
       the share `resolution` of themselves.
     """
-    found = _quantiles(errors.error)
+    quantiles = _quantiles(errors.error)
     return {
-        "quantiles": [[share, 2.0**error, rows] for share, error, rows in found],
+        "quantiles": [[share, 2.0**error, rows] for share, error, rows in quantiles],
         "resolution": 2.0**errors.error.width - 1,
     }
 
@@ -140,9 +140,9 @@ def points(errors: Errors) -> dict[str, Any]:
     }
 
 
-def _groups(found: Cells) -> list[dict[str, float]]:
+def _groups(grid: Cells) -> list[dict[str, float]]:
     """Groups of neighbouring cells; a cell with many rows is a group of its own."""
-    sums = found.sums[:, np.argsort(found.corners[:, 0])]
+    sums = grid.sums[:, np.argsort(grid.corners[:, 0])]
     rows = sums[0]
     before = np.cumsum(rows) - rows
     group = np.floor(GROUPS * (before + rows / 2) / max(rows.sum(), 1e-300))
@@ -160,11 +160,11 @@ def _groups(found: Cells) -> list[dict[str, float]]:
     return [dict(zip(columns, each, strict=True)) for each in rows_of]
 
 
-def _quantiles(found: Cells) -> list[list[float]]:
+def _quantiles(grid: Cells) -> list[list[float]]:
     """The mean errors of the cells in which the quantiles are, and their rows."""
-    if not found.sums.size:
+    if not grid.sums.size:
         return []
-    weight, error = found.sums[:, np.argsort(found.corners[:, 0])]
+    weight, error = grid.sums[:, np.argsort(grid.corners[:, 0])]
     up_to = np.cumsum(weight)
     wanted = np.array(SHARES) * up_to[-1]
     place = np.searchsorted(up_to, wanted).clip(0, len(up_to) - 1)
@@ -172,16 +172,16 @@ def _quantiles(found: Cells) -> list[list[float]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _squares(found: Cells) -> dict[str, Any]:
+def _squares(grid: Cells) -> dict[str, Any]:
     """Squares from the first to the last percentile of both axes."""
-    rows = found.sums[0]
+    rows = grid.sums[0]
     if not len(rows):
-        return {"width": found.width, "squares": [], "outside": 0.0}
-    low, high = np.array([_middle(column, rows) for column in found.corners.T]).T
-    exponent = found.exponent
+        return {"width": grid.width, "squares": [], "outside": 0.0}
+    low, high = np.array([_middle(column, rows) for column in grid.corners.T]).T
+    exponent = grid.exponent
     while (high - low).max() >= SQUARES:
         low, high, exponent = low >> 1, high >> 1, exponent + 1
-    corners = found.coarser(exponent).corners
+    corners = grid.coarser(exponent).corners
     inside = ((corners >= low) & (corners <= high)).all(axis=1)
     shown, place = np.unique(corners[inside], axis=0, return_inverse=True)
     counted = np.bincount(place.reshape(-1), rows[inside], len(shown))

@@ -26,14 +26,14 @@ def of(
       features: Values by name of the feature, [rows, values].
     """
     of_part: dict[Part, SliceMembership] = {}
-    found = {}
+    by_name = {}
     for slicing in slicings:
         for part in slicing.parts:
             if part not in of_part:
                 of_part[part] = _of_part(features[part.feature], part)
         members = [of_part[part] for part in slicing.parts]
-        found[slicing.name] = members[0] if len(members) == 1 else crossed(members)
-    return found
+        by_name[slicing.name] = members[0] if len(members) == 1 else crossed(members)
+    return by_name
 
 
 def crossed(members: Sequence[SliceMembership]) -> SliceMembership:

@@ -101,12 +101,14 @@ def slicings(evaluator: Mapping[str, Any]) -> list[Slicing]:
     Args:
       evaluator: The section: task, metrics, slices, bounds.
     """
-    found = {each.name: each for each in map(Slicing.of, evaluator.get("slices") or ())}
+    by_name = {
+        each.name: each for each in map(Slicing.of, evaluator.get("slices") or ())
+    }
     for bound in (evaluator.get("bounds") or {}).values():
         for name in bound.get("slices") or ():
-            found.setdefault(name, Slicing.of(name))
+            by_name.setdefault(name, Slicing.of(name))
     part = part_of(evaluator["task"])
-    return [each for name, each in found.items() if name != part]
+    return [each for name, each in by_name.items() if name != part]
 
 
 def part_of(task: Any) -> str:
