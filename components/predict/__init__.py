@@ -127,12 +127,12 @@ def _reading_files(
 
 
 def _explained(
-    explain: Callable[[Any], dict[str, Any]] | None, asked: Asked, answer: Any
+    explain: Callable[[Any], dict[str, Any]] | None, request: Asked, answer: Any
 ) -> dict[str, Any]:
     """The explanation of an answer; {} without one."""
     if explain is None or PROBLEM in answer:
         return {}
-    rows, index = required(asked.features)
+    rows, index = required(request.features)
     try:
         return {EXPLANATION: explain(rows.slice(index, 1))}
     except ModelFailsError as error:
@@ -233,13 +233,13 @@ def _with_names(
     Applies to outputs with at least as many values as classes; the values beyond the
     classes are out-of-vocabulary buckets, named by their index.
     """
-    found = {}
+    probabilities = {}
     for output, classes in named.items():
         values = answer.get(output)
         if isinstance(values, list) and len(values) >= len(classes):
             others = map(str, range(len(classes), len(values)))
-            found[output] = dict(zip([*classes, *others], values, strict=True))
-    return {**answer, **found}
+            probabilities[output] = dict(zip([*classes, *others], values, strict=True))
+    return {**answer, **probabilities}
 
 
 def _plain(value: Any) -> Any:

@@ -180,9 +180,9 @@ class Explainer:
             is_set = ranks[:, :, None, :] < turns[:, None]
             chosen = np.where(is_set, 0, 1 + own[:, None, None, None])
             mixed = chosen.reshape(-1, width)
-            found = self._predicted(_taken(both, self._names, mixed))
+            predictions = self._predicted(_taken(both, self._names, mixed))
             for name, index in explained.items():
-                values = found[name][:, index].reshape(len(own), 2, width)
+                values = predictions[name][:, index].reshape(len(own), 2, width)
                 last = np.full((len(own), 2, 1), known[name][0, index])
                 changes = np.diff(np.concatenate([values, last], 2), axis=2)
                 turned = np.take_along_axis(changes, ranks, 2)
@@ -216,23 +216,23 @@ class Explainer:
 
 def lines(explanation: Mapping[str, Any]) -> list[str]:
     """The lines of a terminal for a result of `Explainer.explain`."""
-    found = []
+    texts = []
     for output, facts in explanation.items():
         if not isinstance(facts, dict):
             return [f"{output}: {facts}"]
         name = " ".join(filter(None, [output, facts.get("class")]))
-        found.append(f"{'base of ' + name:{2 * _WIDTH}} {facts['base']:9.4f}")
+        texts.append(f"{'base of ' + name:{2 * _WIDTH}} {facts['base']:9.4f}")
         parts = facts["contributions"]
         for part in parts[:_SHOWN]:
             value = "missing" if part["value"] is None else str(part["value"])
             text = f"{cut(part['feature'], _WIDTH)} = {cut(value, _WIDTH)}"
-            found.append(f"  {text:{2 * _WIDTH - 2}} {part['contribution']:+9.4f}")
+            texts.append(f"  {text:{2 * _WIDTH - 2}} {part['contribution']:+9.4f}")
         others = parts[_SHOWN:]
         if others:
             rest = sum(part["contribution"] for part in others)
             text = f"{counted(len(others), 'other feature')}"
-            found.append(f"  {text:{2 * _WIDTH - 2}} {rest:+9.4f}")
-    return found
+            texts.append(f"  {text:{2 * _WIDTH - 2}} {rest:+9.4f}")
+    return texts
 
 
 def _ranks(draw: np.random.Generator, rows: int, width: int) -> np.ndarray:

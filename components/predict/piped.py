@@ -101,11 +101,11 @@ def contents(name: str, paths: pa.Array, folder: Path) -> pa.Array:
     """
     from strategos.components.data_files.values import features
 
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     for row, path in enumerate(paths.to_pylist()):
         try:
-            found.append(folder.joinpath(str(path)).read_bytes() if path else None)
+            values.append(folder.joinpath(str(path)).read_bytes() if path else None)
         except (OSError, ValueError) as error:
             reason = f"the file cannot be read: {getattr(error, 'strerror', error)}"
             raise features.BadValueError(name, row, path, reason) from error
-    return pa.array(found, pa.binary())
+    return pa.array(values, pa.binary())

@@ -190,10 +190,12 @@ class Columns:
 
         nulls = numerals.Nulls(self.null_values, self.decimal)
         if self.files:
-            given = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for name in self.files.keys() & given:
-                given[name] = piped.contents(name, given[name], self.files[name])
-            batch = pa.RecordBatch.from_pydict(given)
+            raw_columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for name in self.files.keys() & raw_columns:
+                raw_columns[name] = piped.contents(
+                    name, raw_columns[name], self.files[name]
+                )
+            batch = pa.RecordBatch.from_pydict(raw_columns)
         converted = features.convert(batch, self._kinds, nulls)
         for name in self.needed:
             row = features.first_missing(converted.column(name))

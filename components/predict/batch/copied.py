@@ -46,8 +46,8 @@ def types_of(
             _add(seen, {name: _declared(source, name) for name in names}, source.path)
     unknown = [each for each in data if any(p.source.open_ended for p in each.pieces)]
     if unknown:
-        found = runner.fold(unknown, _SeeTypes(tuple(names)), _merged)
-        for name, by_type in found.items():
+        by_column = runner.fold(unknown, _SeeTypes(tuple(names)), _merged)
+        for name, by_type in by_column.items():
             seen[name] = {**by_type, **seen[name]}
     for name, by_type in seen.items():
         if not by_type:
@@ -104,8 +104,8 @@ class _SeeTypes:
         return seen
 
 
-def _add(seen: Seen, found: Mapping[str, pa.DataType], path: str) -> None:
-    for name, data_type in found.items():
+def _add(seen: Seen, by_column: Mapping[str, pa.DataType], path: str) -> None:
+    for name, data_type in by_column.items():
         plain = _plain(data_type)
         seen[name].setdefault(plain, path)
 

@@ -80,7 +80,7 @@ def of_signature(
     Raises:
       UserError: An output is no dense tensor with a row for each row.
     """
-    found = []
+    result = []
     for name, spec in sorted(outputs.items()):
         if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
             raise UserError(
@@ -94,8 +94,8 @@ def of_signature(
         if name in named and len(shape) == 1 and shape[0]:
             classes = _named(named[name], shape[0])
             output = dataclasses.replace(output, classes=classes)
-        found.append(output)
-    return found
+        result.append(output)
+    return result
 
 
 def _named(classes: Sequence[str], width: int) -> tuple[str, ...]:

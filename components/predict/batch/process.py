@@ -114,11 +114,13 @@ class _Prediction:
 
         request, folder = self._request, self._request["model"]
         loaded = model.Model(Path(folder))
-        found = outputs.of_signature(loaded.outputs, self._columns.named, folder)
+        signature_outputs = outputs.of_signature(
+            loaded.outputs, self._columns.named, folder
+        )
         work = PredictShard(
             model=sent,
             columns=self._columns,
-            outputs=found,
+            outputs=signature_outputs,
             copied=copied.types_of(runner, data, request["columns"]),
             format=request["format"],
             batch_size=request["batch_size"],

@@ -187,17 +187,17 @@ def _digest_of_model(folder: str) -> str:
 def _described(files: Sequence[str], memo: Path | None) -> list[dict[str, Any]]:
     """Path, size and digest of each data file."""
     try:
-        found: list[str] = []
+        hashes: list[str] = []
         for remote in (False, True):
             some = [x for x in files if filesystems.is_remote(x) == remote]
-            found += digests.digests(some, memo) if some else []
+            hashes += digests.digests(some, memo) if some else []
         statuses = [storage.statuses([path])[0] for path in files]
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
         raise BadInputError(reason, place=Place(str(error.filename))) from error
     local = [x for x in files if not filesystems.is_remote(x)]
     order = [*local, *(x for x in files if filesystems.is_remote(x))]
-    by_path = dict(zip(order, found, strict=True))
+    by_path = dict(zip(order, hashes, strict=True))
     return [
         {"path": path, "bytes": status.size, "sha256": by_path[path]}
         for path, status in zip(files, statuses, strict=True)

@@ -133,8 +133,8 @@ class PredictShard:
         fitting = _BATCH_BYTES * raw.num_rows // max(raw.nbytes, 1)
         size = max(1, min(self.batch_size, fitting))
         for first in range(0, raw.num_rows, size):
-            some, given = raw.slice(first, size), examples[first : first + size]
-            yield from self._answered(piece, row + first, some, given, rejected)
+            some, inputs = raw.slice(first, size), examples[first : first + size]
+            yield from self._answered(piece, row + first, some, inputs, rejected)
 
     def _answered(
         self,

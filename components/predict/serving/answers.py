@@ -88,15 +88,15 @@ def inputs(loaded: Loaded, signature: str) -> dict[str, tf.TensorSpec]:
     Raises:
       RequestError: The signature is missing.
     """
-    found = loaded.model.inputs(signature)
-    if found is None:
+    specs = loaded.model.inputs(signature)
+    if specs is None:
         known = [name for name in sorted(loaded.signatures) if name[:2] != "__"]
         raise RequestError(
             HTTPStatus.BAD_REQUEST,
             f'Serving signature name: "{signature}" not found in signature def; '
             f"expected {listed(quoted(known), 'or')}",
         )
-    return found
+    return specs
 
 
 def check(name: str, spec: tf.TensorSpec, dtype: str, shape: Sequence[int]) -> None:
@@ -114,11 +114,11 @@ def check(name: str, spec: tf.TensorSpec, dtype: str, shape: Sequence[int]) -> N
     if dtype == spec.dtype.name and spec.shape.is_compatible_with(shape):
         return
     wanted = ", ".join("?" if size is None else str(size) for size in spec.shape)
-    given = ", ".join(map(str, shape))
+    received = ", ".join(map(str, shape))
     raise RequestError(
         HTTPStatus.BAD_REQUEST,
         f"`{name}` must be {spec.dtype.name} of the shape [{wanted}], where ? is any "
-        f"size; received {dtype} of the shape [{given}]",
+        f"size; received {dtype} of the shape [{received}]",
     )
 
 

@@ -48,10 +48,10 @@ class _Logged(Handler):
     server: Server
 
     def answered(
-        self, status: HTTPStatus, seconds: float, found: Answer | RequestError
+        self, status: HTTPStatus, seconds: float, result: Answer | RequestError
     ) -> None:
         """See `Handler`."""
-        note = str(found) if isinstance(found, RequestError) else ""
-        if isinstance(found, Answer) and found.version is not None:
-            note = f"version {found.version}, {counted(found.rows, 'row')}"
+        note = str(result) if isinstance(result, RequestError) else ""
+        if isinstance(result, Answer) and result.version is not None:
+            note = f"version {result.version}, {counted(result.rows, 'row')}"
         self.server.log(f"{self.command} {self.path}  {status.value}", note, seconds)

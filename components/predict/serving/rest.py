@@ -78,14 +78,14 @@ class Handler(BaseHTTPRequestHandler):
         """Raises a RequestError if the client may not ask; for servers to override."""
 
     def answered(
-        self, status: HTTPStatus, seconds: float, found: Answer | RequestError
+        self, status: HTTPStatus, seconds: float, result: Answer | RequestError
     ) -> None:
         """Is called after each answer; for servers to override.
 
         Args:
           status: Status of the answer.
           seconds: Time from the request to the answer.
-          found: The answer, or the problem.
+          result: The answer, or the problem.
         """
 
     @property
@@ -98,22 +98,22 @@ class Handler(BaseHTTPRequestHandler):
         started = time.monotonic()
         size = self.headers.get("Content-Length", "0")
         content = self.rfile.read(int(size) if size.isdecimal() else 0)
-        found: Answer | RequestError
+        result: Answer | RequestError
         try:
             self.check()
-            found = answer(self.models, method, self.path, content)
-            status, body = HTTPStatus.OK, found.body
+            result = answer(self.models, method, self.path, content)
+            status, body = HTTPStatus.OK, result.body
         except RequestError as error:
-            found, status, body = error, error.status, {"error": str(error)}
+            result, status, body = error, error.status, {"error": str(error)}
         text = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
-        if isinstance(found, Answer) and found.outputs:
-            self.send_header(OUTPUTS, json.dumps(found.outputs))
+        if isinstance(result, Answer) and result.outputs:
+            self.send_header(OUTPUTS, json.dumps(result.outputs))
         self.end_headers()
         self.wfile.write(text)
-        self.answered(status, time.monotonic() - started, found)
+        self.answered(status, time.monotonic() - started, result)
 
 
 def answer(models: Versions, method: str, path: str, content: bytes) -> Answer:
@@ -157,7 +157,7 @@ def _malformed(method: str, path: str) -> RequestError:
     return RequestError(HTTPStatus.BAD_REQUEST, reason)
 
 
-def _states(found: list[State]) -> dict[str, Any]:
+def _states(states: list[State]) -> dict[str, Any]:
     return {
         "model_version_status": [
             {
@@ -168,7 +168,7 @@ def _states(found: list[State]) -> dict[str, Any]:
                     "error_message": each.problem,
                 },
             }
-            for each in found
+            for each in states
         ]
     }
 
@@ -275,11 +275,11 @@ def _has_names(value: Any) -> bool:
 
 
 def _check_names(
-    where: str, given: Mapping[str, Any], specs: Mapping[str, Any]
+    where: str, values: Mapping[str, Any], specs: Mapping[str, Any]
 ) -> None:
-    if given.keys() == specs.keys():
+    if values.keys() == specs.keys():
         return
-    missing, unknown = sorted(specs.keys() - given), sorted(given.keys() - specs)
+    missing, unknown = sorted(specs.keys() - values), sorted(values.keys() - specs)
     problems = [f"no value for {listed(quoted(missing))}"] if missing else []
     problems += [f"unknown {listed(quoted(unknown))}"] if unknown else []
     reason = f"{where}: {', '.join(problems)}; the signature takes "
@@ -307,14 +307,14 @@ def _tensor(name: str, values: Any, spec: Any) -> np.ndarray:
     return array
 
 
-def _exact(given: np.ndarray, converted: np.ndarray) -> np.ndarray:
+def _exact(values: np.ndarray, converted: np.ndarray) -> np.ndarray:
     """The converted values, unless the conversion has changed more than rounding."""
     wanted = converted.dtype.kind
-    if given.size == 0:
+    if values.size == 0:
         return converted
-    if given.dtype.kind not in _KINDS.get(wanted, ""):
-        raise TypeError(f"received {given.dtype.name}")
-    if wanted in "iu" and not np.array_equal(given, converted):
+    if values.dtype.kind not in _KINDS.get(wanted, ""):
+        raise TypeError(f"received {values.dtype.name}")
+    if wanted in "iu" and not np.array_equal(values, converted):
         raise ValueError("a number is out of range")
     return converted
 

@@ -59,12 +59,12 @@ def listen(address: str, port: int, threads: int) -> tuple[grpc.Server, int]:
     """
     server = grpc.server(futures.ThreadPoolExecutor(threads), options=_OPTIONS)
     try:
-        found = server.add_insecure_port(f"{address}:{port}")
+        bound_port = server.add_insecure_port(f"{address}:{port}")
     except RuntimeError as error:
         raise PortError(str(error)) from error
-    if not found:
+    if not bound_port:
         raise PortError(f"cannot listen on {address}:{port}")
-    return server, found
+    return server, bound_port
 
 
 def start(server: grpc.Server, models: Versions, log: Log) -> None:
@@ -80,25 +80,27 @@ def start(server: grpc.Server, models: Versions, log: Log) -> None:
         prediction_service_pb2_grpc,
     )
 
-    asked = _Requests(models, log)
+    requests = _Requests(models, log)
 
     class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
         """Predictions and signatures."""
 
         def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:
             """Calls a signature with tensors."""
-            return asked.answer("Predict", asked.predict, request, context)
+            return requests.answer("Predict", requests.predict, request, context)
 
         def GetModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:
             """Returns the signatures."""
-            return asked.answer("GetModelMetadata", asked.metadata, request, context)
+            return requests.answer(
+                "GetModelMetadata", requests.metadata, request, context
+            )
 
     class Model(model_service_pb2_grpc.ModelServiceServicer):
         """States of versions."""
 
         def GetModelStatus(self, request: Any, context: grpc.ServicerContext) -> Any:
             """Returns the state of versions."""
-            return asked.answer("GetModelStatus", asked.states, request, context)
+            return requests.answer("GetModelStatus", requests.states, request, context)
 
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         Prediction(), server
@@ -123,14 +125,14 @@ class _Requests:
         """Answers a request, or aborts it with its status."""
         started = time.monotonic()
         try:
-            found, note = work(request)
+            response, note = work(request)
         except RequestError as error:
             self._log(method, str(error), time.monotonic() - started)
             code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
             context.abort(code, str(error))
             raise  # not reached: `abort` raises
         self._log(method, note, time.monotonic() - started)
-        return found
+        return response
 
     def predict(self, request: Any) -> tuple[Any, str]:
         """A PredictResponse for a PredictRequest."""
@@ -140,8 +142,8 @@ class _Requests:
         signature = request.model_spec.signature_name or answers.DEFAULT
         specs = answers.inputs(loaded, signature)
         if request.inputs.keys() != specs.keys():
-            given, known = quoted(sorted(request.inputs)), quoted(sorted(specs))
-            reason = f"received the inputs {listed(given) or 'none'}; the signature "
+            received, known = quoted(sorted(request.inputs)), quoted(sorted(specs))
+            reason = f"received the inputs {listed(received) or 'none'}; the signature "
             reason += f"takes {listed(known)}"
             raise RequestError(HTTPStatus.BAD_REQUEST, reason)
         tensors = {
@@ -179,8 +181,8 @@ class _Requests:
 
         response = get_model_status_pb2.GetModelStatusResponse()
         kind = get_model_status_pb2.ModelVersionStatus
-        found = answers.states(self._models, _wanted(request.model_spec))
-        for each in found:
+        states = answers.states(self._models, _wanted(request.model_spec))
+        for each in states:
             status = response.model_version_status.add(version=each.number)
             status.state = kind.END if each.problem else kind.AVAILABLE
             if each.problem:

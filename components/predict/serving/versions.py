@@ -152,10 +152,10 @@ class Versions:
           UserError: The version does not load.
         """
         if number is None:
-            found = self._labelled(label or STABLE)
-            if isinstance(found, Loaded):
-                return found
-            number = found
+            version = self._labelled(label or STABLE)
+            if isinstance(version, Loaded):
+                return version
+            number = version
         for live in tuple(self._live.values()):
             if live.number == number:
                 return live
@@ -174,16 +174,16 @@ class Versions:
             return [State(number)]
         if label is not None:
             return [State(_number(self._labelled(label)))]
-        found = {}
+        by_number = {}
         for each in self._sources:
             with contextlib.suppress(UnknownVersionError):
                 number = _number(self._labelled(each))
-                found[number] = State(number)
+                by_number[number] = State(number)
         for _, state in tuple(self._problems.values()):
-            found.setdefault(state.number, state)
-        if not found:
+            by_number.setdefault(state.number, state)
+        if not by_number:
             raise UnknownVersionError(f"{self.name} has no version")
-        return [found[number] for number in sorted(found, reverse=True)]
+        return [by_number[number] for number in sorted(by_number, reverse=True)]
 
     def refresh(self) -> Iterator[Change]:
         """Loads the newest version of each label, which answers from then on.
@@ -248,8 +248,8 @@ class Versions:
             return loaded
 
 
-def _number(found: Loaded | int) -> int:
-    return found.number if isinstance(found, Loaded) else found
+def _number(version: Loaded | int) -> int:
+    return version.number if isinstance(version, Loaded) else version
 
 
 def _loaded(path: str, number: int, key: tuple[Any, ...]) -> Loaded:
