@@ -22,8 +22,8 @@ def manifest(path: str) -> dict[str, Any] | None:
     file = f"{path}/{MANIFEST}"
     if not storage.exists(file, patient=True):
         return None
-    found: dict[str, Any] = json.loads(storage.read(file, patient=True))
-    return found
+    content: dict[str, Any] = json.loads(storage.read(file, patient=True))
+    return content
 
 
 def lost(path: str) -> str:
@@ -41,7 +41,7 @@ def lost(path: str) -> str:
         return f"{error.filename} is missing"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}"
-    for (file, size), found in zip(files.items(), sizes, strict=True):
-        if found.size != size:
+    for (file, size), status in zip(files.items(), sizes, strict=True):
+        if status.size != size:
             return f"{file} has another size"
     return ""

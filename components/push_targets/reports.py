@@ -61,8 +61,8 @@ def listed(folder: str) -> dict[int, str]:
     """
     if filesystems.unknown(folder):
         return {}
-    found = (path.rpartition("/")[2] for path in storage.listed(_all(folder)))
-    stems = (name.removesuffix(".html") for name in found if name.endswith(".html"))
+    names = (path.rpartition("/")[2] for path in storage.listed(_all(folder)))
+    stems = (name.removesuffix(".html") for name in names if name.endswith(".html"))
     return {int(x): f"{_all(folder)}/{x}.html" for x in stems if x.isdecimal()}
 
 

@@ -30,8 +30,8 @@ def on(host: str, port: int) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        taken = getattr(error, "errno", None) == errno.EADDRINUSE
-        why = "another program listens there" if taken else str(error)
+        is_taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        why = "another program listens there" if is_taken else str(error)
         raise problem("--port", host, port, why) from error
     return made
 

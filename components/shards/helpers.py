@@ -75,10 +75,10 @@ class Helper:
             self._process.kill()
         self._pipe.close()
 
-    def _asked(self, *given: Any) -> tuple[str, Any]:
+    def _asked(self, *messages: Any) -> tuple[str, Any]:
         """Sends objects, and returns the helper's next message."""
         try:
-            for each in given:
+            for each in messages:
                 self._pipe.send(each)
             return self._pipe.recv()
         except (EOFError, OSError):

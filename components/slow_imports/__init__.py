@@ -30,11 +30,11 @@ class _Package:
         if name.startswith("__") and name != "__internal__":
             raise AttributeError(name)
         if name in self._submodules:
-            found: Any = importlib.import_module(f"{self._name}.{name}")
+            value: Any = importlib.import_module(f"{self._name}.{name}")
         else:
-            found = getattr(importlib.import_module(self._name), name)
-        self.__dict__[name] = found  # found there from now on, as fast as in a module
-        return found
+            value = getattr(importlib.import_module(self._name), name)
+        self.__dict__[name] = value  # found there from now on, as fast as in a module
+        return value
 
 
 if TYPE_CHECKING:

@@ -58,11 +58,11 @@ def of_values(now: Values, other: Values, level: float) -> float:
     total = max(rows + others, counts.max(initial=0))
     # Of two values, either moves as the other does.
     moving = (counts[:1], np.ones(1)) if times.sum() == 2 else (counts, times)
-    found = _of_one_value(moving, rows, total - rows, level * (1 - _NEW))
+    distance = _of_one_value(moving, rows, total - rows, level * (1 - _NEW))
     if other.complete:
         new = _of_new_values(counts, times, rows, total, level * _NEW)
-        found = max(found, new / rows - other.once / other.total)
-    return float(min(found, 1.0))
+        distance = max(distance, new / rows - other.once / other.total)
+    return float(min(distance, 1.0))
 
 
 def _of_one_value(
@@ -122,8 +122,10 @@ def _of_new_values(
 
 
 def _log_choose(of: Floats | float, some: Floats | float) -> Floats:
-    found = gammaln(of + 1.0) - gammaln(some + 1.0) - gammaln(np.subtract(of, some) + 1)
-    return np.asarray(found)
+    logarithm = (
+        gammaln(of + 1.0) - gammaln(some + 1.0) - gammaln(np.subtract(of, some) + 1)
+    )
+    return np.asarray(logarithm)
 
 
 def of_numbers(now: Numbers, other: Numbers, level: float) -> float:
@@ -163,9 +165,9 @@ class _Histograms:
     """
 
     def __init__(self, numbers: Floats, counts: np.ndarray):
-        found = counts > 0
-        low = numbers[found.argmax(axis=1)]
-        high = numbers[len(numbers) - 1 - found[:, ::-1].argmax(axis=1)]
+        present = counts > 0
+        low = numbers[present.argmax(axis=1)]
+        high = numbers[len(numbers) - 1 - present[:, ::-1].argmax(axis=1)]
         self.bounds = np.linspace(low, high, _BUCKETS + 1, axis=1)
         width = np.where(high > low, high - low, 1.0)[:, None]
         places = np.clip((numbers - low[:, None]) / width * _BUCKETS, 0, _BUCKETS - 1)
@@ -218,6 +220,6 @@ def divergence(one: _Histograms, other: _Histograms) -> Floats:
         terms = np.where(of > 0, of, 1) / np.where(both > 0, both, 1)
         return np.asarray((of * np.log2(terms)).sum(axis=1))
 
-    found = (information(p) + information(q)) / 2
+    divergences = (information(p) + information(q)) / 2
     equal = one.single & other.single & (one.bounds[:, 0] == other.bounds[:, 0])
-    return np.where(one.single | other.single, np.where(equal, 0.0, 1.0), found)
+    return np.where(one.single | other.single, np.where(equal, 0.0, 1.0), divergences)

@@ -131,13 +131,13 @@ def beyond_chance(
     level = LEVEL / len(judged)
     now, before = measure.values(statistics), measure.values(other)
     numbers, others = measure.numbers(statistics), measure.numbers(other)
-    found = {}
+    by_feature = {}
     for name in beyond:
         if name in now and name in before:
-            found[name] = by_chance.of_values(now[name], before[name], level)
+            by_feature[name] = by_chance.of_values(now[name], before[name], level)
         elif name in numbers and name in others:
-            found[name] = by_chance.of_numbers(numbers[name], others[name], level)
-    return found
+            by_feature[name] = by_chance.of_numbers(numbers[name], others[name], level)
+    return by_feature
 
 
 class Rows(Gate):
@@ -220,10 +220,10 @@ def _apart(
     gate: str, span: Compared, other: Statistics, bounds: Mapping[str, Any], note: str
 ) -> Iterator[Check]:
     limits = limits_of(bounds, list(measure.types_of(span.found)))
-    found = distances(span.found, other, limits)
-    chance = beyond_chance(span.found, other, found, limits)
+    values = distances(span.found, other, limits)
+    chance = beyond_chance(span.found, other, values, limits)
     rows = [f"{measure.rows(each):,}" for each in (span.found, other)]
-    for name, value in sorted(found.items()):
+    for name, value in sorted(values.items()):
         limit, because = limits[name], note
         if name in chance:
             explained = f"{chance[name]:.4g}"

@@ -68,8 +68,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
         scored = preview_process.scored(*arguments)
     incomparable = scored.unusable.get(_LIVE, "")
     usable = [model.name for model in models if model.name not in scored.unusable]
-    found = verdict.of(scored, evaluator, request["label"], usable, incomparable)
-    return found.summary
+    judgement = verdict.of(scored, evaluator, request["label"], usable, incomparable)
+    return judgement.summary
 
 
 if __name__ == "__main__":

@@ -67,10 +67,10 @@ def judge(
         if file:
             names = tuple(each["file_columns"]) or columns
             known = _of_file(runner, reader, file, names, f"gates.keys.{key}")
-            found, note = _unknown(runner, data, keys, rows, *known)
+            count, note = _unknown(runner, data, keys, rows, *known)
         else:
-            found, note = _repeated(runner, data, keys, rows)
-        yield Check(_NAME, span.number, not found, name, found, "at_most", 0, note)
+            count, note = _repeated(runner, data, keys, rows)
+        yield Check(_NAME, span.number, not count, name, count, "at_most", 0, note)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +93,11 @@ class _Keys:
         Raises:
           UserError: A column has lists, or a file is malformed.
         """
-        asked = self.kinds, self.nulls, "gates.keys"
+        arguments = self.kinds, self.nulls, "gates.keys"
         for piece in map(Piece.fresh, shard.pieces):
-            batches = accepted_rows(piece, *asked[:2], Rejected(), self.columns)
+            batches = accepted_rows(piece, *arguments[:2], Rejected(), self.columns)
             for first, batch in batches:
-                parts = [key_in(batch, name, *asked) for name in self.columns]
+                parts = [key_in(batch, name, *arguments) for name in self.columns]
                 keys = pc.binary_join_element_wise(*parts, _SEPARATOR)
                 there = keys.is_valid().to_numpy(zero_copy_only=False)
                 yield _Batch(piece, first + np.flatnonzero(there), keys.drop_null())
@@ -167,10 +167,10 @@ class _Count:
     parts: int
 
     def __call__(self, shard: Shard) -> _Seen:
-        found = [np.zeros(0, np.uint64)]
+        result = [np.zeros(0, np.uint64)]
         for hashes in (batch.hashes for batch in self.keys.of(shard)):
-            found.append(hashes[hashes % np.uint64(self.parts) == self.part])
-        return _Seen.of(np.concatenate(found))
+            result.append(hashes[hashes % np.uint64(self.parts) == self.part])
+        return _Seen.of(np.concatenate(result))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,16 +219,16 @@ class _Compare:
     parts: int
 
     def __call__(self, shard: Shard) -> _Unknown:
-        found = _Unknown()
+        result = _Unknown()
         for batch in self.keys.of(shard):
             hashes = batch.hashes
             own = hashes % np.uint64(self.parts) == self.part
             unknown = np.flatnonzero(own & ~np.isin(hashes, self.known))
-            found.rows += len(unknown)
-            for index in unknown[: _SHOWN - len(found.first)].tolist():
+            result.rows += len(unknown)
+            for index in unknown[: _SHOWN - len(result.first)].tolist():
                 text = _text(batch.keys[index].as_py())
-                found.first.append(f"{text} in {batch.place(index)}")
-        return found
+                result.first.append(f"{text} in {batch.place(index)}")
+        return result
 
 
 def _first_places(
@@ -294,13 +294,13 @@ def _unknown(
 ) -> tuple[int, str]:
     """The number of rows with a key that a file lacks, and a note that names some."""
     parts = _parts(shards.rows_of(of_file) or 0)
-    found = _Unknown()
+    total = _Unknown()
     for part in range(parts):
         known = runner.fold(of_file, _Count(others, part, parts), _Seen.merge).hashes
         compare = _Compare(keys, known, part, parts)
-        found = found.merge(runner.fold(data, compare, _Unknown.merge))
-    note = f"{found.rows:,} of {rows:,} rows have a key that {file} lacks"
-    return found.rows, f"{note}: {'; '.join(found.first)}" if found.rows else note
+        total = total.merge(runner.fold(data, compare, _Unknown.merge))
+    note = f"{total.rows:,} of {rows:,} rows have a key that {file} lacks"
+    return total.rows, f"{note}: {'; '.join(total.first)}" if total.rows else note
 
 
 def _parts(rows: int) -> int:

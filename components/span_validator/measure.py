@@ -248,8 +248,8 @@ def numbers(statistics: Statistics) -> dict[str, Numbers]:
         sample = samples.of_feature(feature)
         if len(sample):
             common = _common(feature)
-            found = Numbers(sample, common.tot_num_values, common.num_non_missing)
-            by_feature[feature.path.step[0]] = found
+            entry = Numbers(sample, common.tot_num_values, common.num_non_missing)
+            by_feature[feature.path.step[0]] = entry
     return by_feature
 
 

@@ -74,8 +74,8 @@ def _metrics(
         live = (Location(_NAME, "model in production", model),)
         read = request["label"], request.get("weight") or ""
         result = scored(reader, span, *read, evaluator, live)
-    found = verdict.of(result, evaluator, request["label"], [_NAME])
-    values = found.slices[0].metrics
+    judgement = verdict.of(result, evaluator, request["label"], [_NAME])
+    values = judgement.slices[0].metrics
     return {name: v if math.isfinite(v) else None for name, v in values.items()}
 
 

@@ -162,8 +162,8 @@ class _Work:
 
     def __call__(self, shard: _Shard) -> dict[str, _Part]:
         split, files, number, shards = shard
-        found = self.request.accumulated(read_batches(files), split, number)
-        return {split: _Part(found, shards=1, of=shards)}
+        slice_statistics = self.request.accumulated(read_batches(files), split, number)
+        return {split: _Part(slice_statistics, shards=1, of=shards)}
 
 
 def _merge(earlier: dict[str, _Part], later: dict[str, _Part]) -> dict[str, _Part]:

@@ -64,14 +64,14 @@ class Request:
           UserError: A row has no weight, or a slicing too many slices.
         """
         draw = np.random.default_rng([zlib.crc32(split.encode()), shard])
-        found = SliceStatistics(self)
+        slice_statistics = SliceStatistics(self)
         for batch in batches:
             kept = None
             if self.sample < 1:
                 kept = draw.random(batch.num_rows) < self.sample
-            found.add(batch, self._parts(batch, kept, split))
-        found.compact()
-        return found
+            slice_statistics.add(batch, self._parts(batch, kept, split))
+        slice_statistics.compact()
+        return slice_statistics
 
     def _parts(
         self, batch: Batch, kept: np.ndarray | None, split: str
@@ -134,15 +134,15 @@ class SliceStatistics:
     def extracted(self) -> Statistics:
         """The statistics: a dataset for all rows, then one for each slice."""
         self._check_names()
-        found = Statistics()
+        result = Statistics()
         for key in sorted(self._of, key=lambda key: key or (-1, ())):
             accumulators = self._of.pop(key)
             of_slice = generators.extracted(accumulators, weighted=self._weighted)
             (dataset,) = of_slice.datasets
             if self._request.slices:
                 dataset.name = slices.name(key)
-            found.datasets.append(dataset)
-        return found
+            result.datasets.append(dataset)
+        return result
 
     @property
     def _weighted(self) -> bool:

@@ -41,8 +41,8 @@ def of(
     """
     for index, slicing in enumerate(slicings):
         parts = sorted(slicing.parts, key=lambda part: part.feature)
-        found = [_of_part(batch, part, slicing) for part in parts]
-        member = found[0] if len(found) == 1 else membership.crossed(found)
+        members = [_of_part(batch, part, slicing) for part in parts]
+        member = members[0] if len(members) == 1 else membership.crossed(members)
         check(len(member.values), slicing)
         order = np.argsort(member.code, kind="stable")
         firsts = np.arange(1, len(member.values))

@@ -119,10 +119,10 @@ class Label:
         Returns:
           The result of `take` by output.
         """
-        found = {output: take({**named}, own) for output, own in self.heads.items()}
+        by_output = {output: take({**named}, own) for output, own in self.heads.items()}
         for name in {*self.columns}:
             del named[name]
-        return found
+        return by_output
 
     @property
     def heads(self) -> dict[str, Label]:
