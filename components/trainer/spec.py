@@ -139,6 +139,6 @@ class WorkerSpec:
         """Builds a spec from the values that `to_json` returned."""
         texts = ("train_files", "eval_files", "null_values", "files")
         tuples = {key: tuple(values.get(key, ())) for key in texts}
-        given = values.get("settings", {})
-        settings = Settings(**{**given, "phases": tuple(given.get("phases", ()))})
+        section = values.get("settings", {})
+        settings = Settings(**{**section, "phases": tuple(section.get("phases", ()))})
         return cls(**{**values, **tuples, "settings": settings})

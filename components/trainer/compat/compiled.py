@@ -176,8 +176,8 @@ def batch_normalizations(model: tf.keras.Model) -> list[str]:
         batch_normalization.BatchNormalizationBase,
         *keras3.classes("layers", "BatchNormalization"),
     )
-    found = [x for x in layers(model) if isinstance(x, kinds) and x.trainable]
-    return [layer.name for layer in found]
+    normalizations = [x for x in layers(model) if isinstance(x, kinds) and x.trainable]
+    return [layer.name for layer in normalizations]
 
 
 def metrics_in_layers(model: tf.keras.Model) -> list[Any]:
@@ -196,8 +196,8 @@ def own_metrics(model: tf.keras.Model) -> list[str]:
     """
     metrics = metrics_in_layers(model)
     stock = tf_keras.metrics
-    given = (argument(model, name) or [] for name in ("metrics", "weighted_metrics"))
-    for metric in tf.nest.flatten(list(given)):
+    lists = (argument(model, name) or [] for name in ("metrics", "weighted_metrics"))
+    for metric in tf.nest.flatten(list(lists)):
         is_metric = isinstance(metric, stock.Metric)
         of_keras = type(metric).__module__.startswith("tf_keras.")
         if is_metric and (not of_keras or type(metric) is stock.MeanMetricWrapper):
@@ -300,9 +300,9 @@ def answered(
     outputs = model(features, training=False)
 
     def measure() -> dict[str, Any]:
-        given = features, labels, outputs, weights[0] if weights else None
-        model.compute_loss(*given)
-        return model.compute_metrics(*given)
+        arguments = features, labels, outputs, weights[0] if weights else None
+        model.compute_loss(*arguments)
+        return model.compute_metrics(*arguments)
 
     return outputs, measure
 

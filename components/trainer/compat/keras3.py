@@ -115,8 +115,8 @@ def own_metrics(model: Any) -> list[str]:
     """Names of the metrics of a Keras 3 model's `compile` that are not of Keras."""
     config = model._compile_config.config
     lists = [config.get(name) or [] for name in ("metrics", "weighted_metrics")]
-    given = tf.nest.flatten(lists)
-    own = (x for x in given if not (isinstance(x, str) or is_of_keras(type(x))))
+    metrics = tf.nest.flatten(lists)
+    own = (x for x in metrics if not (isinstance(x, str) or is_of_keras(type(x))))
     return sorted({getattr(x, "name", None) or x.__name__ for x in own})
 
 
@@ -142,8 +142,10 @@ def layer_called(error: BaseException) -> Any:
     """The layer of tf-keras that failed on a symbolic tensor of Keras 3, or None."""
     kind = _class("KerasTensor")
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        given = frame.f_locals.get("args", ())  # of the wrapper around `__call__`
-        layer, *inputs = given if isinstance(given, tuple) and given else (None,)
+        arguments = frame.f_locals.get("args", ())  # of the wrapper around `__call__`
+        layer, *inputs = (
+            arguments if isinstance(arguments, tuple) and arguments else (None,)
+        )
         is_layer = isinstance(layer, tf_keras.layers.Layer)
         if is_layer and any(isinstance(x, kind) for x in tf.nest.flatten(inputs)):
             return layer
@@ -154,8 +156,8 @@ def lacks_package(error: BaseException) -> bool:
     """Whether Keras 3 failed on a symbolic tensor of tf-keras, such as an input."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__", "").startswith("keras."):
-            given = tf.nest.flatten([*map(frame.f_locals.get, ("args", "kwargs"))])
-            if any(isinstance(x, tf_keras.__internal__.KerasTensor) for x in given):
+            arguments = tf.nest.flatten([*map(frame.f_locals.get, ("args", "kwargs"))])
+            if any(isinstance(x, tf_keras.__internal__.KerasTensor) for x in arguments):
                 return True
     return False
 
@@ -340,9 +342,9 @@ def _by_share(update: Callable[..., Any]) -> Callable[..., Any]:
 
 def gradients(model: Any, batch: tuple[Any, ...], weight: tf.Tensor) -> list[Any]:
     """As `compiled.gradients_of`, for a Keras 3 model."""
-    found, measure = gradients_alone(model, batch, weight)
+    result, measure = gradients_alone(model, batch, weight)
     measure()
-    return found
+    return result
 
 
 def gradients_alone(
@@ -360,24 +362,24 @@ def gradients_alone(
       and a function that counts loss and metrics, and returns the logs of the step.
     """
     with tf.GradientTape() as tape:
-        given = _answers(model, batch, training=True)
-        loss = model._compute_loss(**given, training=True)
+        answers = _answers(model, batch, training=True)
+        loss = model._compute_loss(**answers, training=True)
         scaled = model.optimizer.scale_loss(loss * tf.cast(weight, loss.dtype))
-    found = tape.gradient(scaled, model.trainable_weights)
-    return found, lambda: _measured(model, given, loss)
+    result = tape.gradient(scaled, model.trainable_weights)
+    return result, lambda: _measured(model, answers, loss)
 
 
 def answered(
     model: Any, batch: tuple[Any, ...]
 ) -> tuple[Any, Callable[[], dict[str, Any]]]:
     """As `compiled.answered`, for a Keras 3 model."""
-    given = _answers(model, batch, training=False)
+    answers = _answers(model, batch, training=False)
 
     def measure() -> dict[str, Any]:
-        loss = model._compute_loss(**given, training=False)
-        return _measured(model, given, loss)
+        loss = model._compute_loss(**answers, training=False)
+        return _measured(model, answers, loss)
 
-    return given["y_pred"], measure
+    return answers["y_pred"], measure
 
 
 def _answers(model: Any, batch: tuple[Any, ...], *, training: bool) -> dict[str, Any]:
@@ -392,13 +394,13 @@ def _answers(model: Any, batch: tuple[Any, ...], *, training: bool) -> dict[str,
     }
 
 
-def _measured(model: Any, given: dict[str, Any], loss: tf.Tensor) -> dict[str, Any]:
+def _measured(model: Any, answers: dict[str, Any], loss: tf.Tensor) -> dict[str, Any]:
     # Keras has divided the loss by the replicas.
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     mean = loss * tf.cast(replicas, loss.dtype)
-    rows = tf.shape(tf.nest.flatten(given["y"])[0])[0]
+    rows = tf.shape(tf.nest.flatten(answers["y"])[0])[0]
     model._loss_tracker.update_state(mean, sample_weight=rows)
-    return model.compute_metrics(**given)
+    return model.compute_metrics(**answers)
 
 
 def build(model: Any, rows: Any) -> None:

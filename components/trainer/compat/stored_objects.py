@@ -75,8 +75,8 @@ def snapshot(
     for by_key in tensors.values():
         for key, by_slice in by_key.items():
             slices = by_slice if isinstance(by_slice, dict) else {"": by_slice}
-            for part, given in slices.items():
-                if (value := _value(given)) is not None:
+            for part, source in slices.items():
+                if (value := _value(source)) is not None:
                     values[key, part.strip()] = value
     # The slots of a legacy optimizer are further nodes, after those of `objects`.
     pairs = zip(objects, graph.nodes[: len(objects)], strict=True)
@@ -98,7 +98,7 @@ class _Known(tf.__internal__.tracking.AutoTrackable):
         return {"VARIABLE_VALUE": self._value}
 
 
-def _value(given: Any) -> tf.Tensor | None:
+def _value(source: Any) -> tf.Tensor | None:
     """The value of a tensor, variable or `SaveSpec`, in the memory of this host.
 
     Returns:
@@ -106,10 +106,10 @@ def _value(given: Any) -> tf.Tensor | None:
     """
     from tensorflow.python.training.saving.saveable_object import SaveSpec
 
-    if not isinstance(given, SaveSpec):
-        given = SaveSpec(given, "", "", given.dtype, given.device)
-    with tf.device(given.device):
-        value = given.tensor
+    if not isinstance(source, SaveSpec):
+        source = SaveSpec(source, "", "", source.dtype, source.device)
+    with tf.device(source.device):
+        value = source.tensor
     if value is None:
         return None
     with _on_this_host():

@@ -26,8 +26,8 @@ def batches(strategy: tf.distribute.Strategy, feed: Feed) -> Any:
         share = share_of(context.input_pipeline_id, pipelines, replicas)
         return feed(replicas=replicas, share=share)
 
-    found = strategy.distribute_datasets_from_function(of_pipeline)
-    return found if isinstance(found, tf.data.Dataset) else _Lasting(found)
+    dataset = strategy.distribute_datasets_from_function(of_pipeline)
+    return dataset if isinstance(dataset, tf.data.Dataset) else _Lasting(dataset)
 
 
 class _Lasting(tf.distribute.DistributedDataset):

@@ -98,8 +98,8 @@ def not_finite(batches: Iterable[Any], steps: range, label: str) -> str:
         named = [*sorted(features.items()), *of_heads]
         named += [("weight", each) for each in weights]
         summaries = [summary(f"`{name}`", x) for name, x in named]
-        if found := [_counted(each) for each in summaries if each.not_finite]:
-            return f"In the rows of step {step:,}, {listed(found)}."
+        if texts := [_counted(each) for each in summaries if each.not_finite]:
+            return f"In the rows of step {step:,}, {listed(texts)}."
     which = counted(len(steps), "step")
     of = f"step {steps[0]:,}" if len(steps) == 1 else f"these {which}"
     return f"All features and labels of {of} are finite."

@@ -80,8 +80,8 @@ class Roster:
     @property
     def chief(self) -> Task | None:
         """The task of the attempt that publishes the model."""
-        found = (task for task in self.tasks if task.type in SYNCHRONOUS)
-        return next(found, None)
+        tasks = (task for task in self.tasks if task.type in SYNCHRONOUS)
+        return next(tasks, None)
 
     def goes_on_without(self, missing: Sequence[str], waited: float) -> bool:
         """Whether the other tasks go on without some that are missing; reports that.

@@ -255,8 +255,8 @@ def losses(model: tf.keras.Model, outputs: Sequence[str]) -> dict[str, Any]:
     names, loss = list(getattr(model, "output_names", None) or ()), model.loss
     if not {*outputs} <= {*names}:  # a dict of outputs of layers with other names
         names = [] if isinstance(loss, (list, tuple)) else [*outputs]
-    found = _by_output(loss, names)
-    return {name: found.get(name) for name in outputs}
+    by_name = _by_output(loss, names)
+    return {name: by_name.get(name) for name in outputs}
 
 
 def _output_names(model: tf.keras.Model, output: Any) -> list[str]:

@@ -99,10 +99,10 @@ def with_class_weights(spec: WorkerSpec, read: Split, announces: bool = False) -
     is_whole = set(read.files) == set(spec.train_files)
     files = spec.train_files, read.spec, spec.label
     labels = read.values(spec.label) if is_whole else parsing.column(*files)
-    found = class_weights.factors(
+    factors = class_weights.factors(
         setting, labels, spec.label, spec.transform_graph, announces=announces
     )
-    weights = dataclasses.replace(read.weights, factors=found)
+    weights = dataclasses.replace(read.weights, factors=factors)
     return dataclasses.replace(read, weights=weights)
 
 

@@ -61,7 +61,7 @@ def run(spec: WorkerSpec, cluster: ClusterSpec, size: int) -> dict[str, Any]:
     gang = _Gang(distribution, cluster, choice.workers)
     with heartbeat.keep_alive():
         logging.info("measuring %d workers", choice.workers)
-        found = {
+        facts = {
             "workers": gang.names,
             "bytes": size,
             "join": gang.gathered(joined),
@@ -70,7 +70,7 @@ def run(spec: WorkerSpec, cluster: ClusterSpec, size: int) -> dict[str, Any]:
             "all_reduce": gang.all_reduce(size),
         }
         logging.info("writing and reading a checkpoint of %s", data_size(size))
-        return found | gang.checkpoint(spec.checkpoint_dir, size)
+        return facts | gang.checkpoint(spec.checkpoint_dir, size)
 
 
 class _Gang:
@@ -93,7 +93,7 @@ class _Gang:
 
     def links(self, size: int) -> list[dict[str, Any]]:
         """The exchange of each two workers while the others wait."""
-        found, sent = [], min(size, _LINK_BYTES)
+        links, sent = [], min(size, _LINK_BYTES)
         pairs = itertools.combinations(range(len(self._tasks)), 2)
         for number, pair in enumerate(pairs):
             times = [0.0, 0.0]
@@ -102,14 +102,14 @@ class _Gang:
                 times = [exchange.seconds(_ROUND_TRIP_BYTES), exchange.seconds(sent)]
             # Both have measured; this also lets the others wait for their turn.
             round_trip, whole = (x / 2 for x in self._agreement.total(*times))
-            found.append(
+            links.append(
                 {
                     "workers": [self.names[i] for i in pair],
                     "round_trip": round_trip,
                     "bytes_per_second": sent / whole,
                 }
             )
-        return found
+        return links
 
     def all_reduce(self, size: int) -> float:
         """Seconds of an exchange as gradients have it, on the training's devices."""

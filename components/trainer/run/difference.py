@@ -75,9 +75,9 @@ def _short(name: str) -> str:
 
 
 def _differing_assets(first: str, second: str) -> list[str]:
-    found = [_assets(each) for each in (first, second)]
-    names = sorted(found[0].keys() | found[1].keys())
-    return [name for name in names if found[0].get(name) != found[1].get(name)]
+    assets = [_assets(each) for each in (first, second)]
+    names = sorted(assets[0].keys() | assets[1].keys())
+    return [name for name in names if assets[0].get(name) != assets[1].get(name)]
 
 
 def _assets(model: str) -> dict[str, str]:

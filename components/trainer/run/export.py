@@ -237,8 +237,8 @@ class _Servable:
         return self._graph.transform(raw, self._graph.outputs)
 
     def _predictions(self, features: dict[str, Any]) -> dict[str, tf.Tensor]:
-        taken = {name: features[name] for name in self._features}
-        output = self._model(taken, training=False)
+        inputs = {name: features[name] for name in self._features}
+        output = self._model(inputs, training=False)
         named = answers.named(output, getattr(self._model, "output_names", None))
         return reconstruction.with_error(named, features, self._target)
 

@@ -145,8 +145,8 @@ def _export(
     record.write(tables, weights)  # first: the weights are kept if the export fails
     _warn_of_columns_beside_label(model, graph, context.target)
     raw_schema = raw_schema_file(spec.transform_graph)
-    given = spec.null_values, graph, spec.reading
-    export(model, context, raw_schema, folder, *given)
+    arguments = spec.null_values, graph, spec.reading
+    export(model, context, raw_schema, folder, *arguments)
 
 
 def _warn_of_columns_beside_label(

@@ -126,7 +126,7 @@ class Checkpoints:
           OSError: The one before could not be written, see `finish`.
         """
         self.finish()
-        taken = {
+        snapshots = {
             name: stored_variables.taken(part)
             for name, part in parts.items()
             if self.is_chief or stored_variables.is_exchanged(part)
@@ -134,7 +134,7 @@ class Checkpoints:
         if self.is_chief:
             copies = {name: np.array(array) for name, array in arrays.items()}
             text = json.dumps({**state, "step": step})
-            content = _Content(taken, copies, text)
+            content = _Content(snapshots, copies, text)
             self._writing = self._thread.submit(self._write, step, content)
 
     def finish(self) -> None:

@@ -56,26 +56,26 @@ def factors(
     counts = dict(zip(map(float, values), map(int, rows), strict=True))
     if setting == "balanced":
         total = sum(counts.values())
-        found = {c: total / (len(counts) * count) for c, count in counts.items()}
+        by_class = {c: total / (len(counts) * count) for c, count in counts.items()}
     else:
         classes = _classes(list(setting), label, transform_graph)
-        found = {}
+        by_class = {}
         for number, (value, factor) in zip(classes, setting.items(), strict=True):
             known = _known(number, value, factor, counts, label)
-            if found.setdefault(number, known) != known:
+            if by_class.setdefault(number, known) != known:
                 raise UserError(
                     f"`{value}` is another spelling of a class of `{label}` that has "
-                    f"the factor {found[number]:g}",
+                    f"the factor {by_class[number]:g}",
                     key=_KEY,
                     received=f"{factor:g}",
                     remedy="Give one factor for each class.",
                 )
     if announces:
-        text = ", ".join(f"{c:g}: {factor:.6g}" for c, factor in found.items())
+        text = ", ".join(f"{c:g}: {factor:.6g}" for c, factor in by_class.items())
         message = f"classes of `{label}` are weighted: {text}"
         logging.info(message)
         events.emit("note", message=message)
-    return found
+    return by_class
 
 
 def several_classes(label: str) -> UserError:

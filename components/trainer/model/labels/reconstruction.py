@@ -58,14 +58,16 @@ def with_error(
       model of a label, one with another output than a reconstruction, such as a score
       of its own, and one with an output of this name.
     """
-    found = {**answer}
-    judged = found.get(OUTPUT, next(iter(found.values())) if len(found) == 1 else None)
-    if not target.reconstructs or judged is None or ERROR in found:
-        return found
+    outputs = {**answer}
+    judged = outputs.get(
+        OUTPUT, next(iter(outputs.values())) if len(outputs) == 1 else None
+    )
+    if not target.reconstructs or judged is None or ERROR in outputs:
+        return outputs
     wanted = labels.taken({**features}, target)
     width = wanted.shape[1:].num_elements()
     if not judged.dtype.is_floating or judged.shape[1:].num_elements() != width:
-        return found
+        return outputs
     both = (tf.reshape(each, [-1, width]) for each in (judged, wanted))
     squares = tf.math.squared_difference(*both)
-    return {**found, ERROR: tf.reduce_mean(squares, axis=1, keepdims=True)}
+    return {**outputs, ERROR: tf.reduce_mean(squares, axis=1, keepdims=True)}

@@ -29,16 +29,18 @@ def configure(model: tf.keras.Model, settings: Mapping[str, Any]) -> None:
       UserError: `build_model` has set the same, or the optimizer lacks the setting.
     """
     clip, ema = settings.get("clip") or {}, settings.get("ema")
-    given = {_CLIP[name]: value for name, value in clip.items() if value is not None}
+    attributes = {
+        _CLIP[name]: value for name, value in clip.items() if value is not None
+    }
     optimizer = keras3.unscaled(model.optimizer)
-    if given or ema is not None:
+    if attributes or ema is not None:
         _check_known(optimizer)
-    if given:
+    if attributes:
         _check_free(optimizer, "clip", _CLIP.values())
     if ema is not None:
         _check_free(optimizer, "ema", ["use_ema"])
-        given |= {"use_ema": True, "ema_momentum": ema}
-    for name, value in given.items():
+        attributes |= {"use_ema": True, "ema_momentum": ema}
+    for name, value in attributes.items():
         setattr(optimizer, name, value)
 
 

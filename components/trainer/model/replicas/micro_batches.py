@@ -168,14 +168,16 @@ class _Sums:
 
     def gradients(self, totals: list[Any]) -> list[Any]:
         """The sums as gradients."""
-        left, found = list(totals), []
+        left, gradients = list(totals), []
         for gradient in self._first:
             if isinstance(gradient, tf.IndexedSlices):
                 values, indices = left.pop(0), left.pop(0)
-                found.append(tf.IndexedSlices(values, indices, gradient.dense_shape))
+                gradients.append(
+                    tf.IndexedSlices(values, indices, gradient.dense_shape)
+                )
             else:
-                found.append(None if gradient is None else left.pop(0))
-        return found
+                gradients.append(None if gradient is None else left.pop(0))
+        return gradients
 
     def _parts(self, gradients: list[Any]) -> list[Any]:
         parts = []

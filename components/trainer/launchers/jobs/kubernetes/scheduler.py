@@ -276,7 +276,7 @@ class PodJobs:
         return named[-1].metadata.name if named else ""
 
     def _asked(
-        self, ask: Callable[..., Any], *given: Any, fine: int = 0, **how: Any
+        self, ask: Callable[..., Any], *arguments: Any, fine: int = 0, **how: Any
     ) -> Any:
         """The answer of Kubernetes' API; None for the status `fine`.
 
@@ -288,7 +288,7 @@ class PodJobs:
         from urllib3.exceptions import HTTPError
 
         try:
-            answer = ask(*given, _request_timeout=_SECONDS, **how)
+            answer = ask(*arguments, _request_timeout=_SECONDS, **how)
             self._allowed.add(ask.__name__)
             return answer
         except HTTPError as error:
