@@ -224,8 +224,8 @@ class _Transformer:
             half = pa.RecordBatch.from_arrays(part, schema=batch.schema)
             try:
                 self._transform(half)
-            except (tf.errors.OpError, ValueError) as found:
-                return half, found
+            except (tf.errors.OpError, ValueError) as half_error:
+                return half, half_error
         return None, error
 
     def _as_lists(self, batch: pa.RecordBatch) -> pa.RecordBatch:

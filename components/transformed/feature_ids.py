@@ -303,8 +303,8 @@ def _parts_of(function: Any, hash_of: Callable[[str], str]) -> Iterator[str]:
       function: A `FunctionDef`.
       hash_of: Returns the hash of a function that it calls, by name.
     """
-    given = (each.name for each in function.signature.input_arg)
-    places = {name: f"argument {place}" for place, name in enumerate(given)}
+    names = (each.name for each in function.signature.input_arg)
+    places = {name: f"argument {place}" for place, name in enumerate(names)}
     places |= {
         node.name: f"node {place}" for place, node in enumerate(function.node_def)
     }

@@ -171,8 +171,8 @@ def _stand_ins(
     """Values for raw features that no wanted feature is computed from."""
     if not missing:
         return {}
-    given = next(iter(raw.values()), None)
-    rows = 1 if given is None else tf.shape(given)[0]
+    tensor = next(iter(raw.values()), None)
+    rows = 1 if tensor is None else tf.shape(tensor)[0]
     return tf2_utils.supply_missing_inputs(placeholders, rows, missing)
 
 

@@ -78,9 +78,9 @@ def _not_finite(message: str) -> str:
     operation = _NOT_FINITE.search(message)
     if operation is None:
         return ""
-    node, found = _CHECKED_NODE.search(message), _FOUND.search(message)
+    node, match = _CHECKED_NODE.search(message), _FOUND.search(message)
     of = f" in `{node.group(1)}`" if node else ""
-    values = found.group(1) if found else "NaN or infinite"
+    values = match.group(1) if match else "NaN or infinite"
     return f"the operation {operation.group(1)}{of} gives {values} values"
 
 

@@ -79,9 +79,9 @@ def states(rows: Rows, traced: Traced, accumulators: Reading) -> States:
     own = _Part(traced, part, rows)
     work = _Shard(own, rows.schema, needed, accumulators, most)
     progress.begin(None)  # of each phase anew
-    found = fold(rows.engine, shards, work, work.merge, rows.shared, paced=True)
+    by_label = fold(rows.engine, shards, work, work.merge, rows.shared, paced=True)
     kept_states.prune(rows.kept)
-    return found
+    return by_label
 
 
 def _shards(
