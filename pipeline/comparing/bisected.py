@@ -75,33 +75,33 @@ class Bisected:
         return bool(self.causes) and not self.suspects
 
 
-def to_json(found: Bisected) -> dict[str, Any]:
+def to_json(outcome: Bisected) -> dict[str, Any]:
     """JSON-able values."""
     ends = ("recorded", "again")
     return {
-        "good": found.good.run_id,
-        "bad": found.bad.run_id,
-        "metric": found.metric,
+        "good": outcome.good.run_id,
+        "bad": outcome.bad.run_id,
+        "metric": outcome.metric,
         **{
-            end: dict(zip(("good", "bad"), getattr(found, end), strict=True))
+            end: dict(zip(("good", "bad"), getattr(outcome, end), strict=True))
             for end in ends
         },
-        "complete": found.is_complete,
+        "complete": outcome.is_complete,
         "causes": [
             {
                 "changes": _described(each.changes),
                 "value": each.value,
                 "share": each.share,
             }
-            for each in found.causes
+            for each in outcome.causes
         ],
-        "suspects": _described(found.suspects),
-        "others": _described(found.others),
-        "rest": found.rest,
-        "not_separable": [dataclasses.asdict(each) for each in found.stack],
-        "runs": found.runs,
-        "counts_from": found.share,
-        "folder": found.folder,
+        "suspects": _described(outcome.suspects),
+        "others": _described(outcome.others),
+        "rest": outcome.rest,
+        "not_separable": [dataclasses.asdict(each) for each in outcome.stack],
+        "runs": outcome.runs,
+        "counts_from": outcome.share,
+        "folder": outcome.folder,
     }
 
 
@@ -113,60 +113,61 @@ def _described(changes: Sequence[Change]) -> list[dict[str, Any]]:
     ]
 
 
-def show(found: Bisected) -> None:
+def show(outcome: Bisected) -> None:
     """Prints the causes: a sentence, a table, and the code's differences."""
     console = terminal.console()
-    for name, run in (("GOOD ", found.good), ("BAD  ", found.bad)):
+    for name, run in (("GOOD ", outcome.good), ("BAD  ", outcome.bad)):
         console.print(name, headline(run, console), sep="")
     console.print()
-    for label, text in _sentences(found):
+    for label, text in _sentences(outcome):
         paragraph(console, label, text)
     console.print()
-    terminal.show(console, _table(found), indent=2)
-    if found.stack:
+    terminal.show(console, _table(outcome), indent=2)
+    if outcome.stack:
         console.print()
-        view.changes(console, "stack (not separable here)", found.stack)
-    _diffs(console, found)
+        view.changes(console, "stack (not separable here)", outcome.stack)
+    _diffs(console, outcome)
 
 
-def _sentences(found: Bisected) -> Iterator[tuple[str, str]]:
-    metric, (before, after) = found.metric, map(terminal.number, found.again)
-    if found.causes:
-        names = [_named(each.changes) for each in found.causes]
+def _sentences(outcome: Bisected) -> Iterator[tuple[str, str]]:
+    metric, (before, after) = outcome.metric, map(terminal.number, outcome.again)
+    if outcome.causes:
+        names = [_named(each.changes) for each in outcome.causes]
         text = f"{metric} got worse, from {before} to {after}, because of "
         many = f"{len(names)} causes: " if len(names) > 1 else ""
         yield "cause", f"{text}{many}{listed(names)}"
-    elif not found.suspects:
-        yield "no cause", _without_cause(found, before, after)
-    if found.suspects:
-        names = [f"`{each.name}`" for each in found.suspects]
+    elif not outcome.suspects:
+        yield "no cause", _without_cause(outcome, before, after)
+    if outcome.suspects:
+        names = [f"`{each.name}`" for each in outcome.suspects]
         yield (
             "unfinished",
             f"all runs are used; {counted(len(names), 'change')} may contain "
-            f"{'a further' if found.causes else 'the'} cause: "
+            f"{'a further' if outcome.causes else 'the'} cause: "
             f"{abridged(names, _NAMED)}. Repeat the command to go on from here, or "
             "with a larger --runs.",
         )
-    elif found.causes and found.others:
-        number = counted(len(found.others), "other change")
+    elif outcome.causes and outcome.others:
+        number = counted(len(outcome.others), "other change")
         yield (
             "others",
-            f"with nothing but the {number}, {metric} is {terminal.number(found.rest)}",
+            f"with nothing but the {number}, {metric} is "
+            f"{terminal.number(outcome.rest)}",
         )
-    if found.causes or found.suspects:
+    if outcome.causes or outcome.suspects:
         yield (
             "counted",
             f"a change is a cause if {metric} gets worse by more than "
-            f"{found.share:.0%} of the difference",
+            f"{outcome.share:.0%} of the difference",
         )
 
 
-def _without_cause(found: Bisected, before: str, after: str) -> str:
+def _without_cause(outcome: Bisected, before: str, after: str) -> str:
     text = (
-        f"made again here, {found.metric} is {before} for GOOD and {after} for BAD: "
+        f"made again here, {outcome.metric} is {before} for GOOD and {after} for BAD: "
         "neither settings nor code nor data explain the difference of the recorded runs"
     )
-    if found.stack:
+    if outcome.stack:
         return f"{text}; the stack differs, which is not separable here"
     return f"{text}; chance, or the stack since then, does"
 
@@ -176,12 +177,12 @@ def _named(changes: Sequence[Change]) -> str:
     return f"{listed(names)}{' together' if len(names) > 1 else ''}"
 
 
-def _table(found: Bisected) -> Any:
-    table = results.grid("", f"{found.metric}", "of the difference", "recorded")
+def _table(outcome: Bisected) -> Any:
+    table = results.grid("", f"{outcome.metric}", "of the difference", "recorded")
     for name, n in (("GOOD", 0), ("BAD", 1)):
-        again, recorded = found.again[n], found.recorded[n]
+        again, recorded = outcome.again[n], outcome.recorded[n]
         table.add_row(name, terminal.number(again), "", terminal.number(recorded))
-    for cause in found.causes:
+    for cause in outcome.causes:
         figures = terminal.number(cause.value), f"{cause.share:.0%}"
         for number, each in enumerate(cause.changes):
             sign = "  with" if number else "GOOD with"
@@ -189,7 +190,7 @@ def _table(found: Bisected) -> Any:
     return table
 
 
-def _diffs(console: Console, found: Bisected) -> None:
-    for cause in found.causes:
+def _diffs(console: Console, outcome: Bisected) -> None:
+    for cause in outcome.causes:
         for each in cause.changes:
             view.diff(console, each.diff)

@@ -57,12 +57,12 @@ def bisect(arguments: argparse.Namespace) -> int:
     made = trials.Trials(folder, first, metric, arguments.runs, tried)
     _announce(groups, made)
     stack = compared.stack_changes(*(each.made_from.stack for each, _ in kept))
-    found = _bisect(made, groups, stack, good, bad)
+    outcome = _bisect(made, groups, stack, good, bad)
     if arguments.json:
-        print(json.dumps(bisected.to_json(found), indent=2))
+        print(json.dumps(bisected.to_json(outcome), indent=2))
     else:
-        bisected.show(found)
-    return ExitCode.DONE if found.is_complete else ExitCode.FAILED
+        bisected.show(outcome)
+    return ExitCode.DONE if outcome.is_complete else ExitCode.FAILED
 
 
 def _announce(
@@ -131,9 +131,9 @@ def _bisect(
         return value is not None and _worse(metric, again[0], value) > SHARE * moved
 
     is_there = moved > SHARE * _worse(metric, *recorded)
-    found = delta_debugging.search(groups if is_there else [], fails)
+    result = delta_debugging.search(groups if is_there else [], fails)
     causes = []
-    for each in found.causes:
+    for each in result.causes:
         value = required(made.value(each))
         causes.append(
             bisected.Cause(each, value, _worse(metric, again[0], value) / moved)
@@ -145,9 +145,9 @@ def _bisect(
         recorded=recorded,
         again=again,
         causes=tuple(causes),
-        suspects=found.suspects,
-        others=found.rest if is_there else tuple(changes),
-        rest=None if found.suspects else made.value(found.rest),
+        suspects=result.suspects,
+        others=result.rest if is_there else tuple(changes),
+        rest=None if result.suspects else made.value(result.rest),
         stack=stack,
         runs=made.made,
         share=SHARE,

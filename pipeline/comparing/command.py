@@ -81,11 +81,11 @@ def compare_on_kubeflow(
     _print(compared.compare(before, after, cluster.kept), as_json=as_json)
 
 
-def _print(found: compared.Comparison, *, as_json: bool) -> None:
+def _print(comparison: compared.Comparison, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(compared.to_json(found), indent=2))
+        print(json.dumps(compared.to_json(comparison), indent=2))
     else:
-        view.show(found)
+        view.show(comparison)
 
 
 def reproduce(arguments: argparse.Namespace) -> int:
@@ -112,14 +112,17 @@ def _reproduce(arguments: argparse.Namespace, original: _Original) -> int:
     again = _model(lineages.lineage(_store_of(yaml), made.run_id))
     with worker_process.log_kept_back():
         request = {"first": original.model, "second": again}
-        found = worker_process.run(_DIFFERENCE, request, name="difference")
-    equal = not (found["differing"] or found["assets"]) and run.metrics == made.metrics
+        difference = worker_process.run(_DIFFERENCE, request, name="difference")
+    equal = (
+        not (difference["differing"] or difference["assets"])
+        and run.metrics == made.metrics
+    )
     if arguments.json:
         runs_of = {"run": run.run_id, "folder": str(folder), "equal": equal}
         metrics = {"before": run.metrics, "after": made.metrics}
-        print(json.dumps({**runs_of, **found, "metrics": metrics}, indent=2))
+        print(json.dumps({**runs_of, **difference, "metrics": metrics}, indent=2))
     else:
-        _show(found, run, made, equal=equal)
+        _show(difference, run, made, equal=equal)
     return ExitCode.DONE if equal else ExitCode.FAILED
 
 
@@ -218,10 +221,12 @@ def _store_of(yaml: Path) -> Store:
     return roots.open_history(str(yaml), None, announce=lambda _: None).store
 
 
-def _show(found: Mapping[str, Any], run: Run, made: Run, *, equal: bool) -> None:
+def _show(difference: Mapping[str, Any], run: Run, made: Run, *, equal: bool) -> None:
     console = terminal.console()
-    differing, weights = found["differing"], found["weights"]
-    all_of = f"{counted(weights, 'weight')} of {counted(found['numbers'], 'number')}"
+    differing, weights = difference["differing"], difference["weights"]
+    all_of = (
+        f"{counted(weights, 'weight')} of {counted(difference['numbers'], 'number')}"
+    )
     if equal:
         text = f"bit-equal: {all_of}, and all metrics"
         paragraph(console, "reproduced", text)
@@ -235,8 +240,8 @@ def _show(found: Mapping[str, Any], run: Run, made: Run, *, equal: bool) -> None
         for x in differing
         if x["difference"] is None
     ][:_SHOWN]
-    if found["assets"]:
-        lines.append(f"files {', '.join(quoted(found['assets'][:_SHOWN]))} differ")
+    if difference["assets"]:
+        lines.append(f"files {', '.join(quoted(difference['assets'][:_SHOWN]))} differ")
     paragraph(console, "differs", "\n".join([text, *lines]))
     changed = [
         compared.MetricChange(name, run.metrics.get(name), value)

@@ -40,18 +40,18 @@ def _blessing(arguments: argparse.Namespace) -> int:
     from strategos.pipeline.view.report import headline, paragraph
 
     run, _ = _open_run(arguments)
-    found = judged.blessing(run)
+    verdict = judged.blessing(run)
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(verdict, indent=2))
         return ExitCode.DONE
     console = terminal.console()
     console.print(headline(run, console))
     paragraph(
-        console, "blessed" if found["blessed"] else "not blessed", found["reason"]
+        console, "blessed" if verdict["blessed"] else "not blessed", verdict["reason"]
     )
-    for objection in found["objections"]:
+    for objection in verdict["objections"]:
         paragraph(console, "objection", objection)
-    for check in found["bounds"]:
+    for check in verdict["bounds"]:
         paragraph(console, check["state"], check["text"])
     return ExitCode.DONE
 
@@ -64,8 +64,8 @@ def _retrain(arguments: argparse.Namespace) -> int:
 
     history = roots.open_history(arguments.pipeline, arguments.root)
     root = history.store.root  # none on Kubeflow: nothing here decides on its runs
-    found = decisions.newest(root, history.pipeline, arguments.limit) if root else []
-    listed = [{**x, "outcome": _outcome(history, x.get("run_id"))} for x in found]
+    records = decisions.newest(root, history.pipeline, arguments.limit) if root else []
+    listed = [{**x, "outcome": _outcome(history, x.get("run_id"))} for x in records]
     if arguments.json:
         print(json.dumps(listed, indent=2))
         return ExitCode.DONE

@@ -199,13 +199,13 @@ def decoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
     Args:
       parameters: As TFX records them.
     """
-    found = dict(parameters)
+    values = dict(parameters)
     for name, value in parameters.items():
         if isinstance(value, str) and value[:1] == "{":
-            found[name] = json.loads(value)
+            values[name] = json.loads(value)
         if name == "stack":  # `tfx 1.16.0, tensorflow 2.16.2, …`
-            found[name] = dict(x.rsplit(" ", 1) for x in value.split(", "))
-    return found
+            values[name] = dict(x.rsplit(" ", 1) for x in value.split(", "))
+    return values
 
 
 def _reason(
@@ -232,12 +232,12 @@ def _files(
     if before is None or after is None or not any(map(_is_fingerprint, parameters)):
         return
     if node == node_ids.EXAMPLE_GEN:
-        found = list(data(before.made_from.data, after.made_from.data))
+        files = list(data(before.made_from.data, after.made_from.data))
     else:
         records = before.made_from, after.made_from
         used = {path for each in records for path in each.used_by.get(node, ())}
-        found = [each for each in code(before, after) if each.path in used]
-    yield from (f"{each.path} {each.state}" for each in found)
+        files = [each for each in code(before, after) if each.path in used]
+    yield from (f"{each.path} {each.state}" for each in files)
 
 
 def _is_fingerprint(change: Change) -> bool:

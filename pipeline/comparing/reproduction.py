@@ -75,19 +75,21 @@ def complete(run: Run, kept: Kept) -> str:
 
 
 def _problems(kept: Kept, weights: str) -> list[str]:
-    found = [
+    problems = [
         f"{name}: its content is no longer stored"
         for name, content in code(kept)
         if content is None
     ]
-    found += _data_problems(kept)
+    problems += _data_problems(kept)
     named = kept.made_from.settings["trainer"]["warm_start"] not in (None, LATEST)
     gone = weights != NOTHING and not (is_remote(weights) or os.path.isdir(weights))
     changed = named and caching.weights_by_content(weights) != kept.made_from.weights
     if gone or changed:
         state = "are gone" if gone else "have changed since"
-        found.append(f"{weights}: the weights that the training started from {state}")
-    return found
+        problems.append(
+            f"{weights}: the weights that the training started from {state}"
+        )
+    return problems
 
 
 def write(kept: Kept, folder: Path, weights: str) -> Path:

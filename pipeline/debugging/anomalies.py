@@ -49,16 +49,19 @@ def anomalies(arguments: argparse.Namespace) -> int:
             "--rows FILE`.",
         )
     with tempfile.TemporaryDirectory() as folder:
-        found = search(config, folder)
+        forbidden = search(config, folder)
         if arguments.rows:
             parts = sorted(Path(folder).rglob("*.jsonl"))
             _write(Path(arguments.rows), parts)
     if arguments.json:
-        about = {"features": found.counts, "unreadable_rows": found.unreadable.rows}
-        print(json.dumps({**about, "first": list(found.shown())}, indent=2))
+        about = {
+            "features": forbidden.counts,
+            "unreadable_rows": forbidden.unreadable.rows,
+        }
+        print(json.dumps({**about, "first": list(forbidden.shown())}, indent=2))
     else:
-        _print(found, arguments.rows)
-    rows = found.unreadable.rows + sum(found.counts.values())
+        _print(forbidden, arguments.rows)
+    rows = forbidden.unreadable.rows + sum(forbidden.counts.values())
     return ExitCode.STOPPED if rows else ExitCode.DONE
 
 
@@ -88,10 +91,10 @@ def search(config: Config, folder: str) -> Forbidden:
     nulls = Nulls(tuple(config.data.null_values), config.data.reading.csv.decimal)
     schema = read_schema(schema_file).SerializeToString()
     work = Search(schema, tuple(kinds), nulls, folder)
-    found: Forbidden = runner.fold(
+    forbidden: Forbidden = runner.fold(
         runner.cut(config.data.examples, files), work, Forbidden.merge
     )
-    return found
+    return forbidden
 
 
 def _write(target: Path, parts: Sequence[Path]) -> None:
@@ -100,14 +103,14 @@ def _write(target: Path, parts: Sequence[Path]) -> None:
             file.write(part.read_bytes())
 
 
-def _print(found: Forbidden, target: str | None) -> None:
-    for name, count in sorted(found.counts.items()):
+def _print(forbidden: Forbidden, target: str | None) -> None:
+    for name, count in sorted(forbidden.counts.items()):
         print(f"`{name}`: {counted(count, 'value')} that the schema forbids")
-    if found.unreadable.rows:
-        print(f"{counted(found.unreadable.rows, 'row')} that cannot be read")
-    for line in found.shown():
+    if forbidden.unreadable.rows:
+        print(f"{counted(forbidden.unreadable.rows, 'row')} that cannot be read")
+    for line in forbidden.shown():
         print(f"  {line}")
-    if not found.counts and not found.unreadable.rows:
+    if not forbidden.counts and not forbidden.unreadable.rows:
         print("The schema forbids no value of the data.")
     elif target:
         print(f"{target}: all of them", file=sys.stderr)

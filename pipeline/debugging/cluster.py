@@ -55,11 +55,11 @@ def check_cluster(arguments: argparse.Namespace) -> int:
     quiet = config.trainer.distribution.launched_by.on_this_host
     log = worker_process.log_kept_back() if quiet else contextlib.nullcontext()
     with lock.hold(config.run.root, run_id="check-cluster"), log:
-        found = launchers.launch(_spec(config), operation)
+        facts = launchers.launch(_spec(config), operation)
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(facts, indent=2))
     else:
-        print(*_lines(found), sep="\n")
+        print(*_lines(facts), sep="\n")
     return ExitCode.DONE
 
 
@@ -76,14 +76,14 @@ def _spec(config: Config) -> WorkerSpec:
     )
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """The measurements as text."""
-    names, links = found["workers"], found["links"]
-    exchanged = data_size(found["bytes"])
+    names, links = facts["workers"], facts["links"]
+    exchanged = data_size(facts["bytes"])
     wide = max(len("  ".join(link["workers"])) for link in links)
     yield f"{'worker':{wide}}  {'joined in':>12}  {'computes':>14}  {'restores':>12}"
     for name, *values in zip(
-        names, found["join"], found["compute"], found["restore"], strict=True
+        names, facts["join"], facts["compute"], facts["restore"], strict=True
     ):
         joined, computes, restores = values
         yield (
@@ -95,47 +95,47 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         ends = "  ".join(link["workers"])
         rate = f"{data_size(link['bytes_per_second'])}/s"
         yield f"{ends:{wide}}  {_time(link['round_trip']):>12}  {rate:>14}"
-    yield f"an all-reduce of {exchanged} takes {_time(found['all_reduce'])}"
-    yield f"saving {exchanged} takes {_time(found['save'])}"
-    slow = list(slow_parts(found))
+    yield f"an all-reduce of {exchanged} takes {_time(facts['all_reduce'])}"
+    yield f"saving {exchanged} takes {_time(facts['save'])}"
+    slow = list(slow_parts(facts))
     yield from (f"slow: {each}" for each in slow)
     if not slow and len(names) > 2:
         yield f"none of the {counted(len(names), 'worker')} is slow"
-    megabits = max(1, round(bandwidth(found) * 8 / 1e6))
+    megabits = max(1, round(bandwidth(facts) * 8 / 1e6))
     yield (
         "for `strategos explain distribution`: --set "
         f"trainer.distribution.bandwidth={megabits}Mbit"
     )
 
 
-def bandwidth(found: Mapping[str, Any]) -> float:
+def bandwidth(facts: Mapping[str, Any]) -> float:
     """The bandwidth by which `strategos explain distribution` estimates an exchange.
 
     Besides the network it accounts for the processes' own work in an exchange of this
     size, which can be most of the time.
 
     Args:
-      found: The facts of `cluster_check.run`.
+      facts: The facts of `cluster_check.run`.
 
     Returns:
       Bytes a second: those of the slowest link, or fewer if the all-reduce took longer
       than a ring through it.
     """
-    workers = len(found["workers"])
-    ring = 2 * (workers - 1) / workers * found["bytes"] / found["all_reduce"]
-    return min(ring, *(link["bytes_per_second"] for link in found["links"]))
+    workers = len(facts["workers"])
+    ring = 2 * (workers - 1) / workers * facts["bytes"] / facts["all_reduce"]
+    return min(ring, *(link["bytes_per_second"] for link in facts["links"]))
 
 
-def slow_parts(found: Mapping[str, Any]) -> Iterator[str]:
+def slow_parts(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yields a sentence for each worker and link that is twice as slow as the median.
 
     Args:
-      found: The facts of `cluster_check.run`. With two workers there is no median.
+      facts: The facts of `cluster_check.run`. With two workers there is no median.
     """
-    names, links = found["workers"], found["links"]
+    names, links = facts["workers"], facts["links"]
     if len(names) < 3:
         return
-    computes, restores = found["compute"], found["restore"]
+    computes, restores = facts["compute"], facts["restore"]
     for name, speed in zip(names, computes, strict=True):
         if speed * _SLOW < (usual := statistics.median(computes)):
             yield f"{name} computes {_speed(speed)}, the median is {_speed(usual)}"

@@ -41,16 +41,16 @@ def debug(arguments: argparse.Namespace) -> int:
 
     config = commands.load(arguments).config
     preflight.reject(config, config.data.listing())
-    found = transformed.last(config)
-    if found is None or _changed_since(arguments, config, found):
+    output = transformed.last(config)
+    if output is None or _changed_since(arguments, config, output):
         settings = arguments.pipeline, arguments.overlay, arguments.set
         code = commands.run_to(node_ids.TRANSFORM, *settings).exit_code
         if code != ExitCode.DONE:
             return code
-        found = required(transformed.last(config))
+        output = required(transformed.last(config))
     keras = worker_process.tensorflow(config.trainer.keras)
     os.environ.update(quiet.environment() | keras)
-    with transformed.local(found) as folders:
+    with transformed.local(output) as folders:
         spec = transformed.worker_spec(config, folders)
         rows = min(arguments.rows, spec.batch_size)
         print(
@@ -67,14 +67,14 @@ def debug(arguments: argparse.Namespace) -> int:
 
 
 def _changed_since(
-    arguments: argparse.Namespace, config: Config, found: Transformed
+    arguments: argparse.Namespace, config: Config, output: Transformed
 ) -> bool:
     """Whether a file that Transform depends on is newer than its last output."""
     files = [Path(each) for each in (arguments.pipeline, *arguments.overlay)]
     members = fingerprint.members(str(config.folder), config.transform.module)
     files += [path for path in members.values() if path.suffix == ".py"]
     files += [Path(each) for each in [config.schema_.file] if each]
-    return any(time > found.at for time in _times(files))
+    return any(time > output.at for time in _times(files))
 
 
 def _times(files: list[Path]) -> Iterator[float]:
