@@ -115,7 +115,7 @@ Points: TypeAlias = "tuple[list[float], list[float]]"
 
 def _points(feature: Feature, kinds: Iterable[int]) -> Points:
     """Points of the cumulative distribution that histograms of some kinds know."""
-    found = []
+    points = []
     for histogram in feature.num_stats.histograms:
         if histogram.type in kinds:
             buckets = [
@@ -124,10 +124,10 @@ def _points(feature: Feature, kinds: Iterable[int]) -> Points:
             ]
             total, below = sum(count for *_, count in buckets) or 1.0, 0.0
             for low, high, count in buckets:
-                found += [(low, below / total), (high, (below + count) / total)]
+                points += [(low, below / total), (high, (below + count) / total)]
                 below += count
-    found.sort()
-    numbers, shares = [x for x, _ in found], [share for _, share in found]
+    points.sort()
+    numbers, shares = [x for x, _ in points], [share for _, share in points]
     return numbers, list(accumulate(shares, max))
 
 
@@ -183,14 +183,14 @@ def _divergence(one: Feature, other: Feature) -> float:
     first, second = _equal_widths(one), _equal_widths(other)
     cuts = sorted({*first[0], *second[0]})
     p, q = _at_each(first, cuts), _at_each(second, cuts)
-    found = 0.0
+    divergence = 0.0
     for (a, b), (c, d) in zip(pairwise(p), pairwise(q), strict=True):
         mine, theirs = b - a, d - c
         both = mine + theirs
         for share in mine, theirs:
             if share > 0:
-                found += share * math.log2(2 * share / both) / 2
-    return min(max(found, 0.0), 1.0)
+                divergence += share * math.log2(2 * share / both) / 2
+    return min(max(divergence, 0.0), 1.0)
 
 
 def _equal_widths(feature: Feature) -> Points:
@@ -209,19 +209,19 @@ def _equal_widths(feature: Feature) -> Points:
 def _at_each(points: Points, cuts: Sequence[float]) -> list[float]:
     """The result of `_below` for each of ascending numbers, in one pass."""
     numbers, shares = points
-    found, place = [], 0
+    values, place = [], 0
     for cut in cuts:
         while place < len(numbers) and numbers[place] < cut:
             place += 1
         if place == len(numbers):
-            found.append(1.0)
+            values.append(1.0)
         elif numbers[place] == cut or place == 0:
-            found.append(shares[place])
+            values.append(shares[place])
         else:
             left, before = numbers[place - 1], shares[place - 1]
             slope = (shares[place] - before) / (numbers[place] - left)
-            found.append(before + slope * (cut - left))
-    return found
+            values.append(before + slope * (cut - left))
+    return values
 
 
 def _largest_difference(one: Feature, other: Feature) -> float:

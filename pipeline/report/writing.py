@@ -88,11 +88,11 @@ def write(
         static.require()
     read = record.read(store, run_id)
     target = place(store.root or ".", read.run.run_id)
-    found = None
+    comparison = None
     if compare:
         other = runs.run(store, compare)
         kept = functools.partial(kept_record.read, str(store.root))
-        found = compared.compare(other, read.run, kept)
+        comparison = compared.compare(other, read.run, kept)
         target = target.with_name(f"report-since-{other.run_id.replace('/', '-')}.html")
     if without_scripts:
         target = target.with_name(f"{target.stem}-static.html")
@@ -101,7 +101,7 @@ def write(
     try:
         if not to:
             make_state(target.parent)
-        commit.write(target, html(read, compare=found, **options))
+        commit.write(target, html(read, compare=comparison, **options))
     except OSError as error:
         raise _unwritable(target, error) from error
     return Path(os.path.abspath(target))

@@ -113,10 +113,10 @@ class App:
             return answer(store, request, **values)
 
     def _token(self, request: Request) -> Response:
-        given = request.form.get("token", "") if request.method == "POST" else ""
-        given = given or request.args.get("token", "")
-        if not self._door.is_token(given):
-            return self._ask(wrong=bool(given))
+        token = request.form.get("token", "") if request.method == "POST" else ""
+        token = token or request.args.get("token", "")
+        if not self._door.is_token(token):
+            return self._ask(wrong=bool(token))
         response = redirect("/runs", 303)
         self._door.remember(response)
         return response

@@ -68,13 +68,13 @@ def ui(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _token(host: str, given: str | None) -> str | None:
+def _token(host: str, option: str | None) -> str | None:
     """The token that browsers must have; None on loopback, unless one is set.
 
     Raises:
       BadInputError: The token is short, or missing where other machines can connect.
     """
-    token = given or os.environ.get(VARIABLE) or None
+    token = option or os.environ.get(VARIABLE) or None
     new = f"a new one: {secrets.token_urlsafe(18)}"
     if token and len(token) < _SHORTEST:
         raise BadInputError(

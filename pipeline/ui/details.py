@@ -77,12 +77,12 @@ def compared(source: Source, store: Store, before: str, after: str) -> Page:
     ids = map(source.index.find, (before, after))
     first, second = (past_runs.run(store, run_id) for run_id in ids)
     kept = functools.partial(kept_record.read, source.root)
-    found = comparing.compare(first, second, kept)
+    result = comparing.compare(first, second, kept)
     runs: list[tuple[str, Cell]] = [
         (name, pages.run_link(each.run_id))
         for name, each in (("other run", first), ("this run", second))
     ]
-    sections = comparison.compared(found)
+    sections = comparison.compared(result)
     top = Section("runs", "Runs", [Facts(runs)])
     return pages.simple(
         "/runs", "Two runs compared", f"Pipeline {second.pipeline}", top, *sections
@@ -148,8 +148,8 @@ def lineage(store: Store, model: str) -> Page:
             ]
         )
     ]
-    found = provenance.lineage(read)
-    sections = [Section("model", "Model", facts), *([found] if found else [])]
+    section = provenance.lineage(read)
+    sections = [Section("model", "Model", facts), *([section] if section else [])]
     title = f"Lineage of {traced.version or traced.run_id}"
     about = Document(title, traced.model, State(""), sections)
     return Page(about, "/models")

@@ -175,10 +175,10 @@ class Index:
             if each.outcome in ("running", "interrupted")
         ]
         again = sorted(unfinished)[-_OPEN:]
-        found = [*new, *(store.mlmd.get_contexts_by_id(again) if again else ())]
-        for context, name in named(store, found) if found else ():
+        contexts = [*new, *(store.mlmd.get_contexts_by_id(again) if again else ())]
+        for context, name in named(store, contexts) if contexts else ():
             self._contexts[context.id] = self._entry(context, name)
-        if found:
+        if contexts:
             known = self._contexts.values()
             self._oldest_first = sorted(known, key=lambda each: each.started)
         self._last_context = last
@@ -201,8 +201,8 @@ class Index:
         # An artifact is recorded before its node has written its metrics.
         without = [id for id, each in self._evaluations.items() if not each.metrics]
         again = sorted(without)[-_OPEN:]
-        found = [*new, *(store.mlmd.get_artifacts_by_id(again) if again else ())]
-        self._evaluations |= {each.id: _evaluation(each) for each in found}
+        artifacts = [*new, *(store.mlmd.get_artifacts_by_id(again) if again else ())]
+        self._evaluations |= {each.id: _evaluation(each) for each in artifacts}
         self._last_artifact = last
 
     def _origin(self, store: Store, evaluation: Evaluation) -> Entry | None:
@@ -234,11 +234,11 @@ def ranked(listed: Sequence[Evaluation], metric: str) -> list[Evaluation]:
 
 
 def _evaluation(artifact: mlmd.Artifact) -> Evaluation:
-    found = _PLACE.search(artifact.uri)
+    match = _PLACE.search(artifact.uri)
     metrics = {
         name: value
         for name, value in properties(artifact).items()
         if isinstance(value, float) and math.isfinite(value)
     }
     made_at = artifact.create_time_since_epoch / 1000
-    return Evaluation(artifact.id, found[1] if found else "", made_at, metrics)
+    return Evaluation(artifact.id, match[1] if match else "", made_at, metrics)

@@ -115,8 +115,8 @@ def leaderboard(source: Source, store: Store, query: Mapping[str, str]) -> Page:
 def _ranked_turns(at: Mapping[str, str], number: int, last: int) -> list[Choice]:
     """As `pages.turns`, in words for ranks."""
     words = {"Newer": "Better", "Older": "Worse"}
-    found = pages.turns("/leaderboard", {**at, "page": number}, last)
-    return [Choice(words.get(each.text, each.text), each.href) for each in found]
+    turns = pages.turns("/leaderboard", {**at, "page": number}, last)
+    return [Choice(words.get(each.text, each.text), each.href) for each in turns]
 
 
 def _ranks(
@@ -128,14 +128,14 @@ def _ranks(
 ) -> Table:
     origins = [source.index.run_of(store, each) for each in shown]
     known = [each.context for each in origins if each]
-    found = {each.run_id: each for each in past_runs.by_id(store, known)}
+    runs_by_id = {each.run_id: each for each in past_runs.by_id(store, known)}
     columns = [
         *(Column("rank", "rank", True), Column("value", metric, True)),
         *header("run | outcome | pushed | made: evaluated"),
     ]
     rows: list[Sequence[Cell]] = []
     for place, (each, origin) in enumerate(zip(shown, origins, strict=True), before):
-        run = found.get(origin.run_id) if origin else None
+        run = runs_by_id.get(origin.run_id) if origin else None
         rows.append(
             (
                 *(place + 1, each.metrics[metric]),
@@ -180,8 +180,8 @@ def _page(query: Mapping[str, str], rows: int) -> tuple[int, int]:
     """The number of the page that is asked for, and of the last one."""
     last = max(1, math.ceil(rows / _ROWS))
     text = query.get("page", "1")
-    asked = int(text) if text.isdecimal() and len(text) < 9 else 1
-    return min(max(1, asked), last), last
+    number = int(text) if text.isdecimal() and len(text) < 9 else 1
+    return min(max(1, number), last), last
 
 
 def _runs(outcome: str, search: str) -> str:

@@ -77,10 +77,10 @@ def _due(source: Source) -> Iterator[Block]:
         facts.append(("last check", terminal.moment(last["at"])))
         if last.get("next"):
             facts.append(("due by the clock", terminal.moment(last["next"])))
-    given = settings.model_dump(exclude_none=True)
+    values = settings.model_dump(exclude_none=True)
     facts += [
         (f"schedule.{name}", value if isinstance(value, str) else json.dumps(value))
-        for name, value in given.items()
+        for name, value in values.items()
         if value not in ({}, [])
     ]
     if source.config.schedule is None:
@@ -108,11 +108,11 @@ def spans(source: Source, store: Store) -> Page:
     """
     entries = source.index.runs(source.pipeline)[:_RUNS]
     read = attempts.by_id(store, [each.context for each in entries])
-    found, problem = _found(source)
+    by_number, problem = _found(source)
     rows = [
         row
-        for number in sorted({*found, *_numbers(read)}, reverse=True)
-        for row in [_span(number, found.get(number), read)]
+        for number in sorted({*by_number, *_numbers(read)}, reverse=True)
+        for row in [_span(number, by_number.get(number), read)]
     ]
     blocks: list[Block] = [Paragraph(problem, "warn")] if problem else []
     columns = header(
@@ -162,24 +162,24 @@ def _numbers(read: Sequence[RunAttempt]) -> Iterator[int]:
 
 
 def _span(
-    number: int, found: tuple[Span, bool] | None, read: Sequence[RunAttempt]
+    number: int, entry: tuple[Span, bool] | None, read: Sequence[RunAttempt]
 ) -> Sequence[Cell]:
     """A row of the table.
 
     Args:
       number: The span's number.
-      found: The span among the files, and whether it is complete.
+      entry: The span among the files, and whether it is complete.
       read: Runs, the newest first.
     """
     own = [x for x in read if number in {n for n, _ in x.spans or ()} | {*x.at_fault}]
-    span = found[0] if found else None
+    span = entry[0] if entry else None
     versions = (v for x in own for n, v in x.spans or () if n == number)
     return (
         number,
         span.version if span else next(versions, None),
         span.date if span else None,
         len(span.files) if span else None,
-        _state_of(number, found, own),
+        _state_of(number, entry, own),
         pages.run_link(own[-1].run_id) if own else "",
         pages.run_link(own[0].run_id) if own else "",
         len(own),
@@ -187,9 +187,9 @@ def _span(
 
 
 def _state_of(
-    number: int, found: tuple[Span, bool] | None, own: Sequence[RunAttempt]
+    number: int, entry: tuple[Span, bool] | None, own: Sequence[RunAttempt]
 ) -> State:
-    if found and not found[1]:
+    if entry and not entry[1]:
         return State("incomplete", "warn")
     for run in own:
         if number in run.at_fault:

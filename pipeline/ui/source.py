@@ -71,7 +71,7 @@ class Source:
         if not self._place.connection.HasField("sqlite"):
             return None
         try:
-            found = os.stat(self._place.connection.sqlite.filename_uri)
+            status = os.stat(self._place.connection.sqlite.filename_uri)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino

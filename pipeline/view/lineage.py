@@ -163,8 +163,8 @@ def _baseline_model(facts: _Facts) -> Iterator[tuple[str, Any]]:
 
 
 def _evaluator(facts: _Facts) -> Iterator[tuple[str, Any]]:
-    found = [f"{name} {terminal.number(facts[name])}" for name in measured(facts)]
-    yield "metrics", ", ".join(found)
+    metrics = [f"{name} {terminal.number(facts[name])}" for name in measured(facts)]
+    yield "metrics", ", ".join(metrics)
     yield "examples", f"{facts['examples']:,}" if "examples" in facts else ""
     yield from _verdict(facts)
 

@@ -92,8 +92,8 @@ def brief(run: Run, last: Mapping[str, float] | None, next_step: str) -> None:
     console.print(headline(run, console))
     if run.summary:
         terminal.show(console, results.overall(run.summary, last), indent=2)
-    elif found := measured(run):
-        terminal.show(console, results.recorded(found, last), indent=2)
+    elif metrics := measured(run):
+        terminal.show(console, results.recorded(metrics, last), indent=2)
     for label, text in _ending(run, next_step):
         if label not in _STANDING:
             paragraph(console, label, text)

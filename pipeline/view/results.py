@@ -133,17 +133,17 @@ def _compared(
     summary: Mapping[str, Any] | None = None,
 ) -> Table:
     """A row for each metric, with its change from each of the others."""
-    found = {name: values for name, values in others.items() if values}
+    by_model = {name: values for name, values in others.items() if values}
     margin, of_value = margins.heading(summary), margins.of(summary, "metrics")
     of_change = {_PRODUCTION: margins.of(summary, "changes")} if margin else {}
     headings = ["model", *([margin] if margin else [])]
-    for other in found:
+    for other in by_model:
         headings += [other, "change", *([margin] if other in of_change else [])]
     table = grid(heading, *headings, *(["trivial"] if trivial else []))
     for name, value in metrics.items():
         row: list[RenderableType] = [name, terminal.number(value)]
         row += [terminal.number(of_value.get(name))] if margin else []
-        for other, values in found.items():
+        for other, values in by_model.items():
             before = values.get(name)
             row += [terminal.number(before), change(name, before, value)]
             if other in of_change:

@@ -32,8 +32,10 @@ class Parser(argparse.ArgumentParser):
             self._intermixed = False
         first, *more = (each.dest for each in words)
         others = getattr(parsed, more[0]) if first == "pipeline" and more else ()
-        given = [parsed.pipeline, *(others or ())] if _may_follow(others) else []
-        if given and not any(word.endswith((".yaml", ".yml")) for word in given):
+        positionals = [parsed.pipeline, *(others or ())] if _may_follow(others) else []
+        if positionals and not any(
+            word.endswith((".yaml", ".yml")) for word in positionals
+        ):
             return self.parse_known_args([MAIN_FILE, *(args or ())], namespace)
         return parsed, rest
 
@@ -60,8 +62,8 @@ def _remedy(message: str) -> str:
         several = message.startswith("unrecognized") and ".yaml" in message
         return " A command takes one pipeline: name one YAML." if several else ""
     setting = _setting(option[1].replace("-", "_"))
-    given = f" A setting is given by `--set {setting}=VALUE`;" if setting else ""
-    return f"{given} `strategos COMMAND --help` lists the options of a command."
+    hint = f" A setting is given by `--set {setting}=VALUE`;" if setting else ""
+    return f"{hint} `strategos COMMAND --help` lists the options of a command."
 
 
 def _setting(name: str) -> str:

@@ -36,13 +36,13 @@ _WIDTH = 500  # characters of a value
 _FOLDED = 20  # rows from which a table is folded
 
 
-def compared(found: Comparison) -> list[Section]:
+def compared(comparison: Comparison) -> list[Section]:
     """The metrics and times beside those of another run, and the changes.
 
     Args:
-      found: The other run as `before`, the run of the report as `after`.
+      comparison: The other run as `before`, the run of the report as `after`.
     """
-    other = found.before
+    other = comparison.before
     about = Facts(
         [
             ("other run", other.run_id),
@@ -51,15 +51,15 @@ def compared(found: Comparison) -> list[Section]:
         ]
     )
     results: list[Block] = [about]
-    if found.metrics:
-        results.append(_metrics(found.metrics))
-    if found.slices:
-        results.append(_slices(found.slices))
-    results.append(_times(found))
+    if comparison.metrics:
+        results.append(_metrics(comparison.metrics))
+    if comparison.slices:
+        results.append(_slices(comparison.slices))
+    results.append(_times(comparison))
     title = f"Compared with run {other.run_id}"
     return [
         Section("compared", title, results),
-        Section("changed", "Changed since that run", list(_causes(found))),
+        Section("changed", "Changed since that run", list(_causes(comparison))),
     ]
 
 
@@ -112,9 +112,9 @@ def _values(each: MetricChange) -> Sequence[Cell]:
     return each.before, each.after, each.after - each.before, state
 
 
-def _times(found: Comparison) -> Table:
+def _times(comparison: Comparison) -> Table:
     columns = header("node | before: other run | after: this run")
-    rows = [(x.name, _spent(x.before), _spent(x.after)) for x in found.nodes]
+    rows = [(x.name, _spent(x.before), _spent(x.after)) for x in comparison.nodes]
     return Table("Times of both runs", columns, rows, folded=True)
 
 
@@ -124,21 +124,23 @@ def _spent(node: NodeRun | None) -> str | None:
     return duration(node.seconds) if node.state == "complete" else node.state
 
 
-def _causes(found: Comparison) -> Iterator[Block]:
-    if found.unknown:
-        yield Paragraph(f"What changed is unknown: {found.unknown}", "warn")
+def _causes(comparison: Comparison) -> Iterator[Block]:
+    if comparison.unknown:
+        yield Paragraph(f"What changed is unknown: {comparison.unknown}", "warn")
         return
-    if not any((found.settings, found.code, found.data, found.stack)):
+    if not any(
+        (comparison.settings, comparison.code, comparison.data, comparison.stack)
+    ):
         yield Paragraph("Nothing: the same settings, code, data and stack.")
-    if found.settings:
-        yield _changes("Settings that differ", "setting", found.settings)
-    if found.data:
-        yield _files("Data files that differ", found.data)
-    if found.stack:
-        yield _changes("Stack that differs", "entry", found.stack)
-    if found.code:
-        yield _files("Files of the code that differ", found.code)
-    for each in found.code:
+    if comparison.settings:
+        yield _changes("Settings that differ", "setting", comparison.settings)
+    if comparison.data:
+        yield _files("Data files that differ", comparison.data)
+    if comparison.stack:
+        yield _changes("Stack that differs", "entry", comparison.stack)
+    if comparison.code:
+        yield _files("Files of the code that differ", comparison.code)
+    for each in comparison.code:
         if each.diff:
             lines = each.diff[:_LINES]
             yield Diff(each.path, lines, len(each.diff) - len(lines))

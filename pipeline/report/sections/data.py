@@ -44,8 +44,8 @@ def data(record: Record) -> Section | None:
     blocks += _gates(record.run.gates)
     blocks += _anomalies(record)
     folder = record.folder(node_ids.STATISTICS_GEN, "ExampleStatistics")
-    found = {split: _of_split(folder, split) for split in _SPLITS}
-    read = {split: each for split, each in found.items() if each is not None}
+    by_split = {split: _of_split(folder, split) for split in _SPLITS}
+    read = {split: each for split, each in by_split.items() if each is not None}
     blocks += _distributions(record, read)
     for split, whole in read.items():
         blocks += _statistics(whole, split)
@@ -129,8 +129,8 @@ def _distributions(
         name: {_name(feature): feature for feature in each.features}
         for name, each in known.items()
     }
-    found = (_found(each) for each in _read_anomalies(record).values())
-    anomalous = {str(feature) for rows in found for feature, *_ in rows}
+    findings = (_found(each) for each in _read_anomalies(record).values())
+    anomalous = {str(feature) for rows in findings for feature, *_ in rows}
     rows = known[features.TRAIN].num_examples
     run_id = earlier.run_id if earlier and before else ""
     yield from features.blocks(sets, rows, anomalous, run_id)

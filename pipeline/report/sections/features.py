@@ -44,8 +44,8 @@ class Distances:
     @property
     def notable(self) -> tuple[bool, float, float]:
         """The larger, the more notable."""
-        found = [x for x in self.of.values() if x is not None]
-        return self.anomalous, max(found, default=0.0), self.missing
+        values = [x for x in self.of.values() if x is not None]
+        return self.anomalous, max(values, default=0.0), self.missing
 
 
 def blocks(
@@ -65,20 +65,20 @@ def blocks(
     others = [name for name in sets if name != TRAIN]
     if TRAIN not in sets or not others:
         return
-    found = [
+    distances = [
         _distances(name, sets, others, rows, name in anomalous) for name in sets[TRAIN]
     ]
-    found.sort(key=lambda each: each.notable, reverse=True)
+    distances.sort(key=lambda each: each.notable, reverse=True)
     drawn: list[Chart] = []
-    for each in found:
+    for each in distances:
         if chart := _chart(each.feature, sets, len(drawn)):
             drawn.append(chart)
         if len(drawn) == _DRAWN:
             break
     if drawn:
-        yield Paragraph(_about(len(drawn), len(found), before))
+        yield Paragraph(_about(len(drawn), len(distances), before))
         yield from drawn
-    yield _table(found, others)
+    yield _table(distances, others)
 
 
 def _about(drawn: int, features: int, before: str) -> str:
@@ -99,25 +99,26 @@ def _distances(
     anomalous: bool,
 ) -> Distances:
     own = sets[TRAIN][name]
-    found = {}
+    by_set = {}
     for other in others:
         theirs = sets[other].get(name)
-        found[other] = distributions.distance(own, theirs) if theirs else None
+        by_set[other] = distributions.distance(own, theirs) if theirs else None
     kind = own.WhichOneof("stats")
     there = getattr(own, kind).common_stats.num_non_missing if kind else 0
-    return Distances(name, anomalous, 1 - there / max(rows, 1), found)
+    return Distances(name, anomalous, 1 - there / max(rows, 1), by_set)
 
 
-def _table(found: Sequence[Distances], others: Sequence[str]) -> Table:
+def _table(distances: Sequence[Distances], others: Sequence[str]) -> Table:
     columns = [
         Column("feature", "feature"),
         *(Column(name, f"from {name}", True) for name in others),
     ]
     listed: list[list[Cell]] = [
-        [each.feature, *(each.of[name] for name in others)] for each in found[:_ROWS]
+        [each.feature, *(each.of[name] for name in others)]
+        for each in distances[:_ROWS]
     ]
     title = "Distances of split train, 0 to 1"
-    left_out = max(0, len(found) - _ROWS)
+    left_out = max(0, len(distances) - _ROWS)
     return Table(title, columns, listed, left_out, folded=True)
 
 
@@ -157,13 +158,13 @@ def _numbers(name: str, shown: Mapping[str, Feature], number: int) -> Chart:
 
 
 def _values(name: str, shown: Mapping[str, Feature], number: int) -> Chart:
-    found = distributions.frequent(list(shown.values()), _VALUES)
+    by_value = distributions.frequent(list(shown.values()), _VALUES)
     columns = header("value | of | share#")
     rows = [
         [Raw(value, "value"), of, share]
-        for value, shares in found.items()
+        for value, shares in by_value.items()
         for of, share in zip(shown, shares, strict=True)
     ]
-    spec = charts.grouped_bars("value", "share", len(found), title="share")
+    spec = charts.grouped_bars("value", "share", len(by_value), title="share")
     caption = "Share of the most frequent values."
     return Chart(f"feature-{number}", spec, Table(name, columns, rows), caption)

@@ -95,8 +95,8 @@ def metrics(run: Run, beside: Trees | None = None) -> Section | None:
       beside: Trees on the same rows, to compare the model with.
     """
     if run.summary is None:
-        found = run.metrics or run.trainer.get("evaluation") or {}
-        rows = list(found.items())
+        values = run.metrics or run.trainer.get("evaluation") or {}
+        rows = list(values.items())
         columns = header("metric | model#")
         table = Table("Metrics", columns, rows)
         return Section("metrics", "Metrics", [table]) if rows else None

@@ -18,17 +18,17 @@ from strategos.pipeline.report.document import (
 _COLUMNS = ("place", "key", "problem", "remedy")
 
 
-def problems(found: Sequence[UserError]) -> Section:
+def problems(errors: Sequence[UserError]) -> Section:
     """A row for each problem, in words that may quote the data.
 
     Args:
-      found: The problems, in reading order.
+      errors: The problems, in reading order.
     """
     blocks: list[Block] = [Paragraph("No problems found.", "good")]
-    if found:
-        rows = [tuple(Raw(text) for text in _cells(each)) for each in found]
+    if errors:
+        rows = [tuple(Raw(text) for text in _cells(each)) for each in errors]
         blocks = [Table("Problems", [Column(x, x) for x in _COLUMNS], rows)]
-    return Section("problems", counted(len(found), "problem"), blocks)
+    return Section("problems", counted(len(errors), "problem"), blocks)
 
 
 def _cells(problem: UserError) -> tuple[str, str, str, str]:
