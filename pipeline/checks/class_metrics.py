@@ -31,19 +31,19 @@ def check(config: Config) -> list[UserError]:
     Args:
       config: The effective settings.
     """
-    asked = list(_asked(config))
+    metrics = list(_asked(config))
     passed, path = _passed(config), state_folder(config.run.root) / _FILE
     weighted = bool(config.weight)
-    keys = {each: _key(each.name, each.task, weighted) for each in asked}
-    new = [each for each in asked if keys[each] not in passed]
+    keys = {each: _key(each.name, each.task, weighted) for each in metrics}
+    new = [each for each in metrics if keys[each] not in passed]
     if not new:
         return []
     env = {**worker_process.TENSORFLOW, **worker_process.NO_GPU}
     pairs = [[each.name, each.task] for each in new]
     request = {"metrics": pairs, "weighted": weighted}
     with worker_process.log_kept_back():
-        found = worker_process.run(_MODULE, request, name="metrics", env=env)
-    answers = list(zip(new, found["problems"], strict=True))
+        result = worker_process.run(_MODULE, request, name="metrics", env=env)
+    answers = list(zip(new, result["problems"], strict=True))
     good = {keys[each] for each, problem in answers if not problem}
     make_state(path.parent)
     commit.write(path, json.dumps(sorted({*passed, *good})))
@@ -78,10 +78,10 @@ def _asked(config: Config) -> Iterator[_Asked]:
 def _passed(config: Config) -> list[str]:
     path: Path = state_folder(config.run.root) / _FILE
     try:
-        found = json.loads(path.read_text())
+        keys = json.loads(path.read_text())
     except (OSError, ValueError):
         return []
-    return found if isinstance(found, list) else []
+    return keys if isinstance(keys, list) else []
 
 
 def _key(name: str, task: str, weighted: bool) -> str:

@@ -131,8 +131,8 @@ def stack(
     if wrong:
         return MachineCheck("stack", False, "; ".join(wrong), _install())
     shown = (("tfx", "TFX"), ("tensorflow", "TensorFlow"), ("apache-beam", "Beam"))
-    found = ", ".join(f"{t} {versions[n]}" for n, t in shown if n in versions)
-    return MachineCheck("stack", True, found)
+    summary = ", ".join(f"{t} {versions[n]}" for n, t in shown if n in versions)
+    return MachineCheck("stack", True, summary)
 
 
 def glibc(
@@ -177,12 +177,12 @@ def compiler(
     lacking = {} if program else {"no C++ compiler": "g++"}
     if not headers:
         lacking["no Python.h"] = "python{}.{}-dev".format(*sys.version_info)
-    found = " and ".join(lacking)
+    problem = " and ".join(lacking)
     if installed:
-        note = f"{found}; needed only to build pyfarmhash"
+        note = f"{problem}; needed only to build pyfarmhash"
         return MachineCheck("compiler", None, note)
     remedy = f"apt-get install -y {' '.join(lacking.values())}"
-    return MachineCheck("compiler", False, found, remedy)
+    return MachineCheck("compiler", False, problem, remedy)
 
 
 def bytecode(

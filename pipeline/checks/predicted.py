@@ -37,7 +37,7 @@ def check(
 
 def _file_problems(config: Config, section: Predict) -> Iterator[UserError]:
     try:
-        found = predicted_spans.chosen(section.data, section.spans)
+        selection = predicted_spans.chosen(section.data, section.spans)
     except spans.NoFilesError as error:
         if not config.data.maker:  # which may make these files, too
             yield config.located(error)
@@ -45,7 +45,7 @@ def _file_problems(config: Config, section: Predict) -> Iterator[UserError]:
     except UserError as error:
         yield config.located(error)
         return
-    files = [path for span in found for path in span.files]
+    files = [path for span in selection for path in span.files]
     for path in files:
         if not sources.name_of(path):
             yield config.problem(

@@ -99,11 +99,11 @@ def _is_divided(
     if {query, *keys} == {query} or not {query, *keys} <= columns.keys():
         return False
     some = (columns[name][:_COMPARED].to_pylist() for name in (query, *keys))
-    found = collections.defaultdict(list)
+    by_query = collections.defaultdict(list)
     for value, *own in zip(*some, strict=True):
         if value not in (None, ""):
-            found[str(value)].append(str(own))
-    several = [own for own in found.values() if len(own) > 1]
+            by_query[str(value)].append(str(own))
+    several = [own for own in by_query.values() if len(own) > 1]
     divided = sum(len({*own}) > 1 for own in several)
     return len(several) >= _ENOUGH and 2 * divided > len(several)
 

@@ -94,8 +94,8 @@ def port(text: str) -> int:
 
 def names(text: str) -> list[str]:
     """The type of lists of distinct names, such as `id,date`."""
-    found = [each.strip() for each in text.split(",")]
-    if not all(found) or len(set(found)) < len(found):
+    words = [each.strip() for each in text.split(",")]
+    if not all(words) or len(set(words)) < len(words):
         problem = f"{text!r} is not a list of distinct names such as id,date"
         raise argparse.ArgumentTypeError(problem)
-    return found
+    return words

@@ -51,8 +51,8 @@ def completion(arguments: argparse.Namespace) -> int:
     paths = [key.path for key in introspect.keys(Config)]
     keys = [".".join(path) for path in paths if "NAME" not in path]
     scripts = {"bash": bash, "zsh": zsh, "fish": fish}
-    found = commands(command_line.parser())
-    print(scripts[arguments.shell](found, keys), end="")
+    by_name = commands(command_line.parser())
+    print(scripts[arguments.shell](by_name, keys), end="")
     return ExitCode.DONE
 
 
@@ -97,43 +97,43 @@ def _taken(action: argparse.Action) -> list[str]:
     return list(dict.fromkeys(filter(None, known)))
 
 
-def bash(found: Mapping[str, Command], keys: Sequence[str]) -> str:
+def bash(by_name: Mapping[str, Command], keys: Sequence[str]) -> str:
     """The script for bash.
 
     Args:
-      found: From `commands`.
+      by_name: From `commands`.
       keys: The keys of the YAML.
     """
     return _BASH.format(
-        commands=" | ".join(f'"{name}"' for name in found if name),
+        commands=" | ".join(f'"{name}"' for name in by_name if name),
         options=_cases(
-            (f"{name}:{option}", taken)
-            for name, command in found.items()
-            for option, taken in command.options.items()
-            if taken is not None
+            (f"{name}:{option}", values)
+            for name, command in by_name.items()
+            for option, values in command.options.items()
+            if values is not None
         ),
-        flags=_cases((name, list(each.options)) for name, each in found.items()),
-        words=_cases((name, each.words) for name, each in found.items()),
+        flags=_cases((name, list(each.options)) for name, each in by_name.items()),
+        words=_cases((name, each.words) for name, each in by_name.items()),
         keys=" ".join(keys),
     )
 
 
-def zsh(found: Mapping[str, Command], keys: Sequence[str]) -> str:
+def zsh(by_name: Mapping[str, Command], keys: Sequence[str]) -> str:
     """The script for zsh, which reads bash's; arguments as for `bash`."""
-    return f"{_ZSH}{bash(found, keys)}"
+    return f"{_ZSH}{bash(by_name, keys)}"
 
 
-def fish(found: Mapping[str, Command], keys: Sequence[str]) -> str:
+def fish(by_name: Mapping[str, Command], keys: Sequence[str]) -> str:
     """The script for fish; arguments as for `bash`."""
     lines = [_FISH.format(keys=" ".join(keys))]
-    for name, command in found.items():
+    for name, command in by_name.items():
         place = f"-n '__strategos_at {name}'"
         for word in command.words:
-            about = found.get(f"{name} {word}".strip())
+            about = by_name.get(f"{name} {word}".strip())
             lines.append(_fish_line(place, [word], about.help if about else ""))
-        for option, taken in command.options.items():
+        for option, values in command.options.items():
             sign = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
-            lines.append(_fish_line(f"{place} {sign}", taken, "", option=True))
+            lines.append(_fish_line(f"{place} {sign}", values, "", option=True))
     return "\n".join(lines) + "\n"
 
 
@@ -148,13 +148,13 @@ def _cases(pairs: Any) -> str:
 
 
 def _fish_line(
-    place: str, taken: Sequence[str] | None, about: str, option: bool = False
+    place: str, values: Sequence[str] | None, about: str, option: bool = False
 ) -> str:
     line = f"complete -c strategos {place}"
-    if taken is None:
+    if values is None:
         return line
-    known = [_FISH_WORDS.get(each, each) for each in taken if each != FILES]
-    parts = [line, "-r" if option else "", "-F" if FILES in taken else "-f"]
+    known = [_FISH_WORDS.get(each, each) for each in values if each != FILES]
+    parts = [line, "-r" if option else "", "-F" if FILES in values else "-f"]
     if known:
         parts.append(f"-a '{' '.join(known)}'")
     if about:

@@ -70,12 +70,12 @@ def files(arguments: argparse.Namespace) -> set[Path]:
     Returns:
       Those that are known; only the YAML files if the settings are invalid.
     """
-    found = {Path(each) for each in (arguments.pipeline, *arguments.overlay)}
+    paths = {Path(each) for each in (arguments.pipeline, *arguments.overlay)}
     with contextlib.suppress(UserError, OSError):
         config = commands.load(arguments).config
-        found |= _modules(config)
-        found |= {Path(each) for each in [config.schema_.file] if each}
-    return found
+        paths |= _modules(config)
+        paths |= {Path(each) for each in [config.schema_.file] if each}
+    return paths
 
 
 def _modules(config: Config) -> set[Path]:
@@ -130,10 +130,10 @@ class Watch:
 def _state(path: Path) -> tuple[int, int] | None:
     """Time of the last change and size; None while an editor replaces the file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 class _ChangedError(Exception):
@@ -169,13 +169,13 @@ class _Loop:
             _print(f"changed: {', '.join(names)}")
 
     def _once(self) -> api.RunResult:
-        asked = self._arguments
-        config = commands.load(asked).config
+        arguments = self._arguments
+        config = commands.load(arguments).config
         request = apart.RunRequest(
-            pipeline=asked.pipeline,
-            overlays=asked.overlay,
-            sets=[*asked.set, "run.report=false"],  # it would delay the next run
-            to_node=None if asked.push else _last_before_push(config),
+            pipeline=arguments.pipeline,
+            overlays=arguments.overlay,
+            sets=[*arguments.set, "run.report=false"],  # it would delay the next run
+            to_node=None if arguments.push else _last_before_push(config),
         )
         return apart.run(request, self._follow)
 

@@ -19,8 +19,8 @@ def run_contexts(store: Store) -> list[mlmd.Context]:
 def with_ids(store: Store, ids: Iterable[int]) -> list[mlmd.Context]:
     """The contexts with some ids, in their order; none for an id that is unknown."""
     ids = list(ids)
-    found = store.mlmd.get_contexts_by_id(ids) if ids else []
-    known = {context.id: context for context in found}
+    contexts = store.mlmd.get_contexts_by_id(ids) if ids else []
+    known = {context.id: context for context in contexts}
     return [known[id] for id in ids if id in known]
 
 

@@ -86,10 +86,10 @@ def open_history(
 
     if root and not yaml and kubeflow.is_address(root):
         return History(kubeflow.KubeflowStore(root), None)
-    found = place(yaml, root)
-    announce(found.line)
-    store = Store(found.connection, root=found.root)
-    return History(store, found.config.name if found.config else None)
+    location = place(yaml, root)
+    announce(location.line)
+    store = Store(location.connection, root=location.root)
+    return History(store, location.config.name if location.config else None)
 
 
 def place(yaml: str | None, root: str | None) -> Place:

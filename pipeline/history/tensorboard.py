@@ -136,8 +136,8 @@ def show_dump(folder: str, port: int | None) -> None:
       UserError: Nothing was recorded in the folder, or it has several tasks, or
         TensorBoard is not installed.
     """
-    found = Path(folder).glob("tfdbg_events*"), Path(folder).glob("*/tfdbg_events*")
-    tasks = sorted({str(path.parent) for path in itertools.chain(*found)})
+    globs = Path(folder).glob("tfdbg_events*"), Path(folder).glob("*/tfdbg_events*")
+    tasks = sorted({str(path.parent) for path in itertools.chain(*globs)})
     if len(tasks) > 1:
         raise UserError(
             f"{folder} has several tasks, and TensorBoard shows one",

@@ -46,14 +46,14 @@ def last(config: Config) -> Transformed | None:
     if run.metadata == "sqlite" and not metadata.sqlite_file(run.root).exists():
         return None
     store = Store.of(config)
-    found = _last(store, config.name)
-    if found is None or not found.folders.keys() >= {*NEEDED}:
+    output = _last(store, config.name)
+    if output is None or not output.folders.keys() >= {*NEEDED}:
         return None
-    exist = all(is_remote(uri) or os.path.isdir(uri) for uri in found.folders.values())
+    exist = all(is_remote(uri) or os.path.isdir(uri) for uri in output.folders.values())
     if not exist:
         return None
-    folders = {name: found.folders[name] for name in NEEDED}
-    return dataclasses.replace(found, folders=folders)
+    folders = {name: output.folders[name] for name in NEEDED}
+    return dataclasses.replace(output, folders=folders)
 
 
 @reads_store

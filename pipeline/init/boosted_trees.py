@@ -56,8 +56,8 @@ def metric(examples: str, label: Label, names: Sequence[str]) -> float:
     known, wanted = (_labels(each.column(column), label) for each in (train, judge))
     if label.task == "regression":
         trees = ensemble.HistGradientBoostingRegressor(**settings)
-        found = trees.fit(features, known).predict(answers)
-        return float(metrics.mean_absolute_error(wanted, found))
+        predictions = trees.fit(features, known).predict(answers)
+        return float(metrics.mean_absolute_error(wanted, predictions))
     trees = ensemble.HistGradientBoostingClassifier(**settings).fit(features, known)
     if label.task == "multi_class":
         return float(metrics.accuracy_score(wanted, trees.predict(answers)))

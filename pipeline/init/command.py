@@ -121,13 +121,13 @@ def _name_of(path: str) -> str:
 def _workload(arguments: argparse.Namespace, name: str, folder: Path) -> Workload:
     rows = sample.read(arguments.data)
     columns = [Column(rows, each) for each in rows.columns]
-    found = label.find(columns, arguments.label)
-    texts, nulls = _spelled(found)
+    target = label.find(columns, arguments.label)
+    texts, nulls = _spelled(target)
     if texts or nulls:
         rows = sample.read(arguments.data, texts, nulls)
         columns = [Column(rows, each) for each in rows.columns]
-        found = label.find(columns, arguments.label)
-    proposed = features.propose(columns, found)
+        target = label.find(columns, arguments.label)
+    proposed = features.propose(columns, target)
     if not any(each.name for each in proposed):
         raise BadInputError(
             "no column says anything about the label: "
@@ -136,23 +136,23 @@ def _workload(arguments: argparse.Namespace, name: str, folder: Path) -> Workloa
         )
     origin = f"strategos init {shlex.quote(arguments.data)}"
     origin += f" --label {shlex.quote(arguments.label)}"
-    return Workload(name, folder, origin, rows, columns, found, proposed)
+    return Workload(name, folder, origin, rows, columns, target, proposed)
 
 
-def _spelled(found: label.Label) -> tuple[list[str], list[str]]:
+def _spelled(target: label.Label) -> tuple[list[str], list[str]]:
     """Columns to read as text, and texts that stand for a missing value.
 
     Numbers that name classes are read as text. A label such as `NA` is none.
     """
-    column = found.column
-    texts = [column.name] if found.is_text and not column.is_text else []
+    column = target.column
+    texts = [column.name] if target.is_text and not column.is_text else []
     nulls = [each for each in DEFAULT_NULL_VALUES if each in column.counts]
     return texts, nulls if column.is_text else []
 
 
 def _print_features(workload: Workload) -> None:
-    found = workload.label
-    print(f"{found.column.name}: {found.task}, {found.reason}\n")
+    target = workload.label
+    print(f"{target.column.name}: {target.task}, {target.reason}\n")
     _print_table(
         ["column", "feature", "why"],
         [
@@ -199,8 +199,8 @@ def _trees(workload: Workload, pipeline: str) -> float:
     examples = str(max(made.iterdir(), key=lambda path: int(path.name)))
     used = [each.column.name for each in workload.features if each.name]
     value = boosted_trees.metric(examples, workload.label, used)
-    found = kept.Trees(workload.label.column.name, workload.main_metric, value)
-    kept.record(config.run.root, examples, found)
+    trees = kept.Trees(workload.label.column.name, workload.main_metric, value)
+    kept.record(config.run.root, examples, trees)
     return value
 
 

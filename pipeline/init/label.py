@@ -64,8 +64,8 @@ class Label:
         """The share of the class that a binary model predicts."""
         counts = {str(value): count for value, count in self.column.counts.items()}
         wanted = self.positives or ("1", "1.0")
-        found = sum(counts.get(each, 0) for each in wanted)
-        return found / len(self.column.present)
+        rows = sum(counts.get(each, 0) for each in wanted)
+        return rows / len(self.column.present)
 
 
 def find(columns: Sequence[Column], name: str) -> Label:

@@ -198,12 +198,12 @@ pusher: {{to: serving, keep: 3}}
 def _written_csv(form: CsvFormat) -> str:
     """The settings of `data.csv` that differ from the defaults."""
     default = dataclasses.asdict(CsvFormat())
-    given = {
+    settings = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in dataclasses.asdict(form).items()
         if value != default[key]
     }
-    return ", ".join(f"{key}: {json.dumps(value)}" for key, value in given.items())
+    return ", ".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
 
 
 _EDITORS = ".pipeline.schema.json"

@@ -63,13 +63,13 @@ def code(config: Config) -> dict[str, dict[str, Path]]:
         node_ids.TRAINER: (config.trainer.module, config.trainer.files),
         **{name: (each.module, each.files) for name, each in config.nodes.items()},
     }
-    found = {node: _members(folder, *each) for node, each in sections.items()}
+    by_node = {node: _members(folder, *each) for node, each in sections.items()}
     others = [_members(folder, module, ()) for module in config.plugins]
-    found[""] = {name: path for files in others for name, path in files.items()}
+    by_node[""] = {name: path for files in others for name, path in files.items()}
     if config.schema_.file and not is_remote(config.schema_.file):
         path = Path(config.schema_.file)
-        found[""][os.path.relpath(path, folder)] = path
-    return found
+        by_node[""][os.path.relpath(path, folder)] = path
+    return by_node
 
 
 def _members(folder: Path, module: str, declared: Sequence[str]) -> dict[str, Path]:
@@ -141,9 +141,9 @@ def with_data(
       OSError: A data file cannot be read.
     """
     pairs = [(span.number, path) for span in spans for path in span.files]
-    found = digests.digests([path for _, path in pairs], memo)
+    hashes = digests.digests([path for _, path in pairs], memo)
     data = [
         record.DataFile(span, path, digest)
-        for (span, path), digest in zip(pairs, found, strict=True)
+        for (span, path), digest in zip(pairs, hashes, strict=True)
     ]
     return dataclasses.replace(made, data=data, stack=stack.of_this_machine())

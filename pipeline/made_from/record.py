@@ -90,10 +90,10 @@ class Kept:
     def content(self, digest: str) -> bytes | None:
         """A stored file of the user's code; None if it is missing, or was damaged."""
         try:
-            found = storage.read(f"{self.contents}/{digest}")
+            content = storage.read(f"{self.contents}/{digest}")
         except OSError:
             return None
-        return found if hashlib.sha256(found).hexdigest() == digest else None
+        return content if hashlib.sha256(content).hexdigest() == digest else None
 
 
 def digest_of(path: str) -> str | None:

@@ -42,12 +42,12 @@ def components() -> str:
 
 def _packages() -> dict[str, str]:
     """The installed packages by the names of their folders: nothing is parsed."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for entry in map(Path, reversed(sys.path)):  # the first one is imported
         for folder in entry.glob("*-info") if entry.is_dir() else ():
             if matched := _PACKAGE.fullmatch(folder.name):
-                found[matched["name"].replace("_", "-").lower()] = matched["version"]
-    return dict(sorted(found.items()))
+                versions[matched["name"].replace("_", "-").lower()] = matched["version"]
+    return dict(sorted(versions.items()))
 
 
 def _machine() -> dict[str, str]:

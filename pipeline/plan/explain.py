@@ -139,11 +139,11 @@ def distribution(config: Config, choice: Choice, cluster: ClusterSpec) -> Explan
     explanation = Explanation(
         choice, config.trainer.batch_size, warning=_shared(choice, shares_cores)
     )
-    found = transformed.last(config)
-    if found is None:
+    output = transformed.last(config)
+    if output is None:
         command = f"strategos run {filesystems.short(str(config.path))} --to Transform"
         return dataclasses.replace(explanation, missing=command)
-    with transformed.local(found) as folders:
+    with transformed.local(output) as folders:
         return _measured(explanation, config, folders, shares_cores)
 
 

@@ -100,10 +100,10 @@ def _named(word: str) -> list[str]:
     if not set(path) & set("*?[{") and _is_folder(path):
         return _of_folder(path)
     try:
-        found = spans.find_spans(path)
+        existing = spans.find_spans(path)
     except BadInputError as error:
         raise error.but(key="") from error
-    return [file for span in found for file in span.files]
+    return [file for span in existing for file in span.files]
 
 
 def _is_folder(path: str) -> bool:

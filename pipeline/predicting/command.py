@@ -81,13 +81,13 @@ def _model_of(arguments: argparse.Namespace, config: Config) -> Production:
 
 
 def _reject_batch_options(arguments: argparse.Namespace) -> None:
-    given = {
+    options = {
         "--spans": arguments.spans,
         "--columns": arguments.columns,
         "--format": arguments.format,
         "--batch-size": arguments.batch_size,
     }
-    names = [name for name, value in given.items() if value is not None]
+    names = [name for name, value in options.items() if value is not None]
     if names or len(arguments.rows) > 1:
         raise BadInputError(
             f"{names[0] if names else 'more than one file of rows'} needs a folder for "

@@ -53,8 +53,8 @@ def recorded(root: str, examples: str) -> Trees | None:
       root: The pipeline root.
       examples: URI of the Examples artifact.
     """
-    found = _read(root).get(_name(examples))
-    return Trees(**found) if found else None
+    entry = _read(root).get(_name(examples))
+    return Trees(**entry) if entry else None
 
 
 def _read(root: str) -> dict[str, Any]:

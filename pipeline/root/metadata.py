@@ -64,8 +64,8 @@ def next_before_clean(root: str | Path) -> Path:
 
 def _copies(root: str | Path) -> list[tuple[int, Path]]:
     paths = Path(root).glob("metadata-before-clean*.sqlite")
-    found = ((_COPY.fullmatch(path.name), path) for path in paths)
-    return sorted((int(name[1] or 1), path) for name, path in found if name)
+    matches = ((_COPY.fullmatch(path.name), path) for path in paths)
+    return sorted((int(name[1] or 1), path) for name, path in matches if name)
 
 
 def removed_hint(root: str | Path | None) -> str:

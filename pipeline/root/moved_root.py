@@ -111,7 +111,7 @@ class _Move:
         if text.startswith("/"):
             return self._path(text)
         if text.startswith(("{", "[")):
-            return _QUOTED.sub(lambda found: f'"{self._path(found[1])}"', text)
+            return _QUOTED.sub(lambda match: f'"{self._path(match[1])}"', text)
         return text
 
     def correct_link(self, uri: str) -> None:

@@ -153,7 +153,7 @@ def filled(template: dict[str, Any], message: Mapping[str, Any]) -> dict[str, An
         "metrics": ", ".join(measured),
     }
     return with_texts(
-        template, lambda text: PLACEHOLDER.sub(lambda found: texts[found[1]], text)
+        template, lambda text: PLACEHOLDER.sub(lambda match: texts[match[1]], text)
     )
 
 

@@ -172,9 +172,9 @@ def _copy(database: sqlite3.Connection, target: Path, mode: int) -> None:
         made.touch(mode)
         with contextlib.closing(sqlite3.connect(made)) as copy:
             database.backup(copy)
-            (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
+            (answer,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
+            if answer != "ok":
+                raise sqlite3.DatabaseError(answer)
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def contents(made: MadeFrom, modules: Sequence[str], folder: Path) -> dict[str, 
       folder: A new folder, for the archives.
     """
     homes = [Path(made.yaml).parent, *_downloaded(modules, folder)]
-    found: dict[str, bytes] = {}
+    by_digest: dict[str, bytes] = {}
     for name, digest in made.code.items():
         content = next(_of_digest([home / name for home in homes], digest), None)
         if content is None:
@@ -90,8 +90,8 @@ def contents(made: MadeFrom, modules: Sequence[str], folder: Path) -> dict[str, 
                 f"{LARGEST >> 20} MiB here has the content that was compiled"
             )
         else:
-            found[digest] = content
-    return found
+            by_digest[digest] = content
+    return by_digest
 
 
 def _of_digest(paths: Sequence[Path], digest: str) -> Iterator[bytes]:

@@ -177,8 +177,8 @@ def _streamed(info: ExecutionInfo) -> set[str]:
     """The URIs of artifacts that an executor reads and writes in their store."""
     if info.pipeline_node.node_info.id not in node_ids.ALL:
         return set()  # of the user's own node
-    found = tfx_adapter.artifacts({**info.input_dict, **info.output_dict})
-    return {each.uri for each in found if each.type_name == "Examples"}
+    artifacts = tfx_adapter.artifacts({**info.input_dict, **info.output_dict})
+    return {each.uri for each in artifacts if each.type_name == "Examples"}
 
 
 def _remove_except(path: Path, kept: set[Path]) -> None:
