@@ -30,7 +30,7 @@ _INSTALL = "tests/e2e/test_tutorial.py"
 _CI = ".github/workflows/ci.yml"
 _FLIGHTS, _OVERLAY = "examples/flights/pipeline.yaml", "--overlay cluster.yaml"
 _WHEEL = "path/to/strategos-0.1.0-py3-none-any.whl"
-_PREDICT = "tests/components/test_predict_server.py"
+_PREDICT = "tests/components/predict/test_model_process.py"
 _BATCH = "tests/components/predict/test_batch_command.py"
 _EXPLAIN = "tests/components/predict/test_explaining.py"
 _SERVE = "tests/components/predict/serving/test_versions.py"
@@ -221,7 +221,7 @@ ELSEWHERE = {
     ],
     (
         "rows of one's own",
-        "tests/components/test_predict.py",
+        "tests/components/predict/test_rows.py",
         "def test_bad_rows_are",
     ): [
         "strategos predict pipeline.yaml rows.csv",

@@ -55,10 +55,9 @@ _LEFT_OUT = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(MARKS)})\b", re
 # What differs between the stacks, and the end-to-end tests that depend on it.
 _BY_STACK = (
     *("components/example_gen", "components/transform", "components/evaluator"),
-    *("components/plugins", "components/test_statistics_gen.py"),
-    "components/test_slice_statistics.py",
-    *("components/test_infra_validator.py", "components/test_predict.py"),
-    "components/predict/test_batch.py",
+    *("components/plugins", "components/statistics_gen"),
+    "components/test_infra_validator.py",
+    *("components/predict/test_rows.py", "components/predict/test_batch.py"),
     *("components/user_node/test_user_node.py", "components/user_code/test_archive.py"),
     *("components/user_code/test_user_errors.py", "components/files/test_places.py"),
     *("components/files/test_filesystems.py", "components/files/test_temporary.py"),
