@@ -6,7 +6,7 @@ or runs a module as `python -m` would. So a process that executes TensorFlow can
 start processes with TensorFlow imported and unused.
 
 `start` forks a server for this process alone: connections reach it through a pair of
-sockets, which leave nothing behind. Other servers listen on a path (`fork_serving`).
+sockets, which leave nothing behind. Other servers listen on a path (`fork_listener`).
 
 A server is killed when the process that started it ends. A fork is killed when the
 server ends or the process that requested it. If no server runs, or it was killed,
@@ -26,7 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from strategos.components import fork_serving, processes
+from strategos.components import fork_listener, processes
 
 KERAS = "TF_USE_LEGACY_KERAS"
 """Environment variable that TensorFlow's import reads: which Keras is `tf.keras`."""
@@ -51,7 +51,7 @@ def start(*closed: int) -> None:
     if processes.fork() == 0:
         for descriptor in (ours.detach(), *closed):
             os.close(descriptor)
-        fork_serving.serve(theirs, parent)
+        fork_listener.serve(theirs, parent)
     theirs.close()
     _channel = ours
 
@@ -94,8 +94,8 @@ def _launched(
     child_stdin, stdin = os.pipe()
     stdout, child_stdout = os.pipe()
     child = call(
-        fork_serving.__name__,
-        fork_serving.run_module.__name__,
+        fork_listener.__name__,
+        fork_listener.run_module.__name__,
         [module, *arguments],
         env=env,
         cwd=cwd,
@@ -150,13 +150,13 @@ def call(
         "numbers": list(numbers),
     }
     message = json.dumps(request).encode()
-    connection = None if len(message) > fork_serving.SIZE else _connected(at)
+    connection = None if len(message) > fork_listener.SIZE else _connected(at)
     if connection is None:
         return None
     descriptors = [*numbers.values(), *([] if pipe is None else [pipe.fileno()])]
     with contextlib.suppress(OSError):  # the server was killed just now
         socket.send_fds(connection, [message], descriptors)
-        begun = connection.recv(fork_serving.SIZE)
+        begun = connection.recv(fork_listener.SIZE)
         if begun.isdigit():
             return Child(connection, int(begun))
     connection.close()
@@ -167,7 +167,7 @@ def _connected(path: str | None) -> socket.socket | None:
     """A connection to the server at a path, or to the server of this process."""
     global _channel
     if path is not None:
-        return fork_serving.connect(path)
+        return fork_listener.connect(path)
     if _channel is None:
         return None
     connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -210,7 +210,7 @@ class Child:
         if self.returncode is None:
             if not select.select([self._connection], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            end = self._connection.recv(fork_serving.SIZE)
+            end = self._connection.recv(fork_listener.SIZE)
             # If the server was killed, the kernel has killed the fork.
             self.returncode = int(end.split()[1]) if end else -signal.SIGKILL
             self._connection.close()

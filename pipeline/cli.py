@@ -27,7 +27,7 @@ _HOMES = {
     "run": "remote_command",
     "debug": "debugging.command",
     "anomalies": "debugging.anomalies",
-    "check-cluster": "debugging.cluster",
+    "check-cluster": "debugging.check_cluster_command",
     "runs": "runs_command",
     "reproduce": "comparing.command",
     "bisect": "comparing.bisecting",
@@ -45,7 +45,7 @@ _HOMES = {
     "canary": "models_command",
     "rollback": "models_command",
     "predict": "predicting.command",
-    "serve": "predicting.serving",
+    "serve": "predicting.serve_command",
 }
 """Modules of the commands that are not in `commands`."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -26,7 +26,7 @@ pytest_plugins = ("register", "server_fixtures")  # of tests/support
 _HOSTS = (
     "strategos.components.infra_validator.probe",
     "strategos.components.predict.batch.process",
-    "strategos.components.predict.server",
+    "strategos.components.predict.model_process",
     "strategos.components.span_validator.judging",
     "strategos.components.span_validator.preview_process",
     "strategos.components.trainer.run.measure",

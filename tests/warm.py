@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from strategos.components import fork_server, fork_serving, processes, worker_process
+from strategos.components import fork_listener, fork_server, processes, worker_process
 from strategos.components.trainer.compat import autograph
 
 _PR_SET_NAME = 15
@@ -61,7 +61,7 @@ class Parent:
 
     def serve(self, imports: Sequence[str]) -> None:
         """Listens; the process starts and imports when it is first asked for a fork."""
-        listening, errors = fork_serving.listen(self.address), os.dup(2)
+        listening, errors = fork_listener.listen(self.address), os.dup(2)
         target, words = self._serve_once_asked, (listening, errors, imports)
         threading.Thread(target=target, args=words, daemon=True).start()
 
@@ -242,7 +242,7 @@ def _parent(
 ) -> None:
     """Forks for each connection, until the process `test` ends."""
     processes.start = functools.partial(_start, address, modules)
-    fork_serving.serve(socket.socket(fileno=listening), test, imports)
+    fork_listener.serve(socket.socket(fileno=listening), test, imports)
 
 
 def _become(module: str, *arguments: str) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from strategos.components import exported, fork_serving, processes
+from strategos.components import exported, fork_listener, processes
 from strategos.components.files import digests
 from strategos.components.predict.model import ModelFailsError, Signature
 
@@ -30,7 +30,7 @@ PRODUCT = "strategos/"
 OUTPUTS = "Strategos-Outputs"
 """Header of a prediction: names of the outputs, as JSON."""
 
-_SERVER = "strategos.components.predict.server"
+_SERVER = "strategos.components.predict.model_process"
 _SOCKET, _LOCK, _LOG = "predict.sock", "predict.lock", "predict.log"
 _ANSWER_SECONDS = 120.0  # TensorFlow's import takes some of them on a busy machine
 _VARIABLES = ("CUDA", "KMP", "MKL", "OMP", "PYTHON", "TF", "XLA")
@@ -153,7 +153,7 @@ class ModelServer:
             if connection is not None:
                 return connection
             path.unlink(missing_ok=True)
-            listening = fork_serving.listen(str(path), socket.SOCK_STREAM, 0o600)
+            listening = fork_listener.listen(str(path), socket.SOCK_STREAM, 0o600)
             with listening, open(self._state / _LOG, "wb") as log:
                 self._process = processes.start(
                     _SERVER,
@@ -178,7 +178,7 @@ def end(process: int) -> None:
 
 def _connected(state: Path) -> socket.socket | None:
     """A connection to the process of a state folder; None unless this user's runs."""
-    connection = fork_serving.connect(str(state / _SOCKET), socket.SOCK_STREAM)
+    connection = fork_listener.connect(str(state / _SOCKET), socket.SOCK_STREAM)
     if connection is not None and processes.peer(connection)[1] != os.getuid():
         connection.close()
         return None

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from strategos.components import fork_server, fork_serving, processes, worker_process
+from strategos.components import fork_listener, fork_server, processes, worker_process
 from strategos.components.errors import UserError
 from strategos.components.user_code import archive, modules
 from strategos.components.user_code.workload_paths import WorkloadPaths
@@ -135,5 +135,5 @@ def _described(worker: str, endpoint: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    requests = fork_serving.listen(sys.argv[2])  # the first ones wait for the imports
-    fork_serving.serve(requests, int(sys.argv[1]), _IMPORTS)
+    requests = fork_listener.listen(sys.argv[2])  # the first ones wait for the imports
+    fork_listener.serve(requests, int(sys.argv[1]), _IMPORTS)

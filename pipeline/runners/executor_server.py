@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from strategos.components import fork_server, fork_serving, processes
+from strategos.components import fork_listener, fork_server, processes
 from strategos.components.container import warm_start
 from strategos.components.files import temporary
 from strategos.pipeline.runners import environment
@@ -44,7 +44,7 @@ def served() -> Iterator[subprocess.Popen[bytes]]:
     """
     with temporary.folder() as folder:
         address = os.path.join(folder, "executors")
-        with fork_serving.listen(address) as requests:
+        with fork_listener.listen(address) as requests:
             server = processes.start(
                 __name__,
                 [str(requests.fileno())],
@@ -98,4 +98,4 @@ def start(
 
 if __name__ == "__main__":
     parent, descriptor = map(int, sys.argv[1:])
-    fork_serving.serve(socket.socket(fileno=descriptor), parent, _IMPORTS)
+    fork_listener.serve(socket.socket(fileno=descriptor), parent, _IMPORTS)

@@ -2,7 +2,7 @@
 
 The kernel's out-of-memory killer would end some process of the machine instead, maybe
 of another user, and report no figures. The process that keeps a pushed model loaded
-(`components/predict/server`) counts, and ends first.
+(`components/predict/model_process`) counts, and ends first.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ ELSEWHERE = {
     ],
     (
         "several workers",
-        "tests/pipeline/debugging/test_cluster.py",
+        "tests/pipeline/debugging/test_check_cluster_command.py",
         '"check-cluster"',
     ): ["strategos check-cluster pipeline.yaml --megabytes 400"],
     (

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategos.components import fork_serving, processes
+from strategos.components import fork_listener, processes
 from strategos.components.predict import client
 from strategos.components.predict.client import ModelServer
 from strategos.components.predict.model import Model, ModelFailsError
@@ -115,7 +115,7 @@ def has_ended(process):
 def ask(state, path, body=None, agent="curl/8"):
     """Status and JSON of a request, as another client of TF Serving sends it."""
     asked = http.client.HTTPConnection("localhost")
-    asked.sock = fork_serving.connect(str(state / "predict.sock"), socket.SOCK_STREAM)
+    asked.sock = fork_listener.connect(str(state / "predict.sock"), socket.SOCK_STREAM)
     with contextlib.closing(asked):
         content = None if body is None else json.dumps(body)
         asked.request("POST" if body else "GET", path, content, {"User-Agent": agent})
@@ -258,14 +258,15 @@ print(json.dumps([process_of(state), answer([b""])]))
 @pytest.mark.parametrize("why", ["idle", "root removed"])
 def test_process_ends(why, place, monkeypatch, warm_tensorflow):
     state, target = place
-    listening = fork_serving.listen(str(state / "predict.sock"), socket.SOCK_STREAM)
+    listening = fork_listener.listen(str(state / "predict.sock"), socket.SOCK_STREAM)
     code = """
 import socket, sys
-from strategos.components.predict import server
-server._LOOK_SECONDS = 0.02
-found = server.Server(socket.socket(fileno=int(sys.argv[1])), *sys.argv[2:4], "code",
+from strategos.components.predict import model_process
+model_process._LOOK_SECONDS = 0.02
+listening = socket.socket(fileno=int(sys.argv[1]))
+server = model_process.Server(listening, *sys.argv[2:4], "code",
     idle=float(sys.argv[4]))
-found.serve_forever(0.02)
+server.serve_forever(0.02)
 """
     seconds = "0.5" if why == "idle" else "300"
     file = state / "serve.py"

@@ -12,7 +12,7 @@ import pytest
 
 SERVER = """
 import json, os, sys, time
-from strategos.components import fork_serving
+from strategos.components import fork_listener
 from strategos.components.shards import worker_boot
 
 def work(*arguments):
@@ -21,8 +21,8 @@ def work(*arguments):
     time.sleep(float(arguments[-1]))
 
 worker_boot.work = work
-requests = fork_serving.listen(sys.argv[1])
-fork_serving.serve(requests, os.getppid(), ["this"])  # prints, once it listens
+requests = fork_listener.listen(sys.argv[1])
+fork_listener.serve(requests, os.getppid(), ["this"])  # prints, once it listens
 """
 WORKER = """
 import sys

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from strategos.components.trainer.distribution.strategy import Choice
-from strategos.pipeline.debugging import cluster
+from strategos.pipeline.debugging.check_cluster_command import bandwidth, slow_parts
 from strategos.pipeline.plan import explain
 
 WORKERS = ("chief-0", "worker-0", "worker-1")
@@ -74,17 +74,17 @@ def test_a_strategy_without_workers_is_rejected(check):
 
 
 def test_what_is_slow_is_named_beside_the_median():
-    slow = list(cluster.slow_parts(MEASURED))
+    slow = list(slow_parts(MEASURED))
     assert slow == [
         "worker-0 computes 14 GFLOP/s, the median is 30 GFLOP/s",
         "worker-1 restores in 5.0 s, the median is 300 ms",
         "between chief-0 and worker-1 400 MB/s pass, the median is 900 MB/s",
     ]
-    assert list(cluster.slow_parts({**MEASURED, "workers": [*WORKERS[:2]]})) == []
+    assert list(slow_parts({**MEASURED, "workers": [*WORKERS[:2]]})) == []
 
 
 def test_the_bandwidth_gives_the_measured_all_reduce_in_an_explanation():
     model = explain.ModelSize(0, 0, gradient_bytes=MEASURED["bytes"], sparse_bytes=0)
-    rate = cluster.bandwidth(MEASURED)
+    rate = bandwidth(MEASURED)
     assert explain.exchange_seconds(GANG, model, rate) == pytest.approx(0.3)
-    assert cluster.bandwidth({**MEASURED, "all_reduce": 1e-3}) == 4e8  # slowest link
+    assert bandwidth({**MEASURED, "all_reduce": 1e-3}) == 4e8  # slowest link

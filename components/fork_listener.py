@@ -1,4 +1,4 @@
-"""The server's side of `fork_server`: forks for each connection."""
+"""The server's side of `fork_server`: listens, and forks for each connection."""
 
 from __future__ import annotations
 

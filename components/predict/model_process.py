@@ -42,7 +42,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
     """Serves the versions of one push folder, with the last used one loaded.
 
     Args:
-      listening: The socket, from `fork_serving.listen`.
+      listening: The socket, from `fork_listener.listen`.
       path: Path of the socket.
       target: The push folder.
       code: Names the code and the environment that must be the client's, too.
