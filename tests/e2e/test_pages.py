@@ -102,6 +102,11 @@ ELSEWHERE = {
         *(f"uv add {_WHEEL}", "uv run strategos doctor", "uv venv"),
         f"uv pip install --override overrides.txt {_WHEEL}",
     ],
+    ("the package index", _INSTALL, 'program=".venv/bin/pip"'): [
+        "python -m venv .venv",
+        f".venv/bin/pip install {_WHEEL}",
+        ".venv/bin/strategos doctor",
+    ],
     ("the walk", "tests/e2e/test_walk.py", 'BLOCKS(ROOT / "docs" / "walk.md", "sh")'): [
         *("source .venv/bin/activate", "strategos doctor", "python make_table.py"),
         "head -n 4 ../customers.csv > rows.csv",
@@ -110,11 +115,6 @@ ELSEWHERE = {
         "http://localhost:8501/v1/models/serving:predict -d "
         """'{"signature_name": "predict", "instances": [{"age": [40], "plan": """
         """["basic"], "monthly_fee": [20.5], "calls": [8]}]}'""",
-    ],
-    ("three minutes", "docs/testing.md", "`pip install` of the wheel"): [
-        "python -m venv .venv",
-        f".venv/bin/pip install {_WHEEL}",
-        ".venv/bin/strategos doctor",
     ],
     ("a file of MNIST", "tests/examples/test_digits.py", "def test_mnist_keeps"): [
         "MNIST=path/to/mnist.npz strategos run examples/digits/pipeline.yaml "
