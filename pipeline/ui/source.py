@@ -31,7 +31,7 @@ class Source:
         self._place = place
         self._lock = threading.Lock()
         self._store: Store | None = None
-        self._file: tuple[int, int] | None = None
+        self._file: tuple[int, int, bytes] | None = None
 
     @property
     def pipeline(self) -> str | None:
@@ -56,7 +56,10 @@ class Source:
             yield store
 
     def _open(self) -> Store | None:
-        """The open store, opened again if another file has taken its place."""
+        """The open store, opened again if other or fewer records have taken its place.
+
+        Without a transaction: closing a file of SQLite drops its locks in this process.
+        """
         file = self._identity()
         if self._store is None or file != self._file:
             self.index, self._store, self._file = Index(), None, file
@@ -66,12 +69,17 @@ class Source:
                 )
         return self._store
 
-    def _identity(self) -> tuple[int, int] | None:
-        """Device and number of the database's file; None without a file."""
+    def _identity(self) -> tuple[int, int, bytes] | None:
+        """Device, number and schema cookie of the database's file; None without a file.
+
+        `VACUUM`, with which `strategos clean --records` ends, adds 1 to the cookie
+        (https://www.sqlite.org/fileformat.html, offset 40).
+        """
         if not self._place.connection.HasField("sqlite"):
             return None
         try:
-            status = os.stat(self._place.connection.sqlite.filename_uri)
+            with open(self._place.connection.sqlite.filename_uri, "rb") as file:
+                status = os.fstat(file.fileno())
+                return status.st_dev, status.st_ino, file.read(44)[40:]
         except OSError:
             return None
-        return status.st_dev, status.st_ino

@@ -20,6 +20,7 @@ from strategos.pipeline.history.roots import Place
 from strategos.pipeline.history.store import Store
 from strategos.pipeline.report import content, record
 from strategos.pipeline.root import lock, metadata
+from strategos.pipeline.run import record_cleaning
 from strategos.pipeline.ui.app import App
 from strategos.pipeline.ui.guard import Guard
 from strategos.pipeline.ui.index import Index
@@ -230,6 +231,16 @@ def test_a_new_run_and_a_new_outcome_are_shown_at_the_next_page(tmp_path):
     store.put_contexts([first, new])
     shown = {x["run"]: x["outcome"] for x in site.read("/runs").records()}
     assert shown == {"new": "finished", "run-1": "interrupted", "run-0": "failed"}
+
+
+def test_runs_without_records_are_no_longer_shown_nor_counted(tmp_path):
+    site = made_of(tmp_path, 30, outcome="finished")
+    assert "30 runs, page 1 of 2" in site.read("/runs").text
+    record_cleaning.remove(str(tmp_path), [f"run-{n}" for n in range(1, 28)])
+    page = site.read("/runs")
+    assert [x["run"] for x in page.records()] == ["run-29", "run-28", "run-0"]
+    assert "3 runs" in page.text and "page=2" not in "".join(page.links)
+    assert site.get("/runs/run-1").status_code == 404
 
 
 def test_an_evaluation_counts_once_its_metrics_are_written(house):
