@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -99,7 +99,7 @@ def layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
 
 def variables(part: Any) -> list[Any]:
     """The variables of a model, layer or metric of either Keras, see `weights`."""
-    return _without_tables(part.variables)
+    return _without_tables(_in_one_order(part, part.variables))
 
 
 def weights(part: Any) -> list[Any]:
@@ -108,7 +108,45 @@ def weights(part: Any) -> list[Any]:
     tf-keras lists the vocabulary of an adapted lookup layer, too: an object without
     name and value. `build_model` makes it again for the export.
     """
-    return _without_tables(part.weights)
+    return _without_tables(_in_one_order(part, part.weights))
+
+
+def _in_one_order(part: Any, listed: Sequence[Any]) -> list[Any]:
+    """The weights of a part in the order of tf-keras while all its layers train.
+
+    tf-keras lists the weights of a layer made of layers in another order once it is
+    frozen, e.g. in another phase of the training.
+    """
+    if not isinstance(part, tf_keras.layers.Layer):
+        return list(listed)
+    places: dict[int, int] = {}
+    for place, each in enumerate(_while_trained(part)):
+        places.setdefault(id(each), place)
+    return sorted(listed, key=lambda each: places.get(id(each), len(places)))
+
+
+def _while_trained(part: tf_keras.layers.Layer) -> list[Any]:
+    """The weights of a model layer by layer; of a layer, first those that train."""
+    if not isinstance(part, tf_keras.Model):
+        return [each for kind in _by_kind(part) for each in kind]
+    inner = [each for layer in _parts(part) for each in _while_trained(layer)]
+    return [*inner, *part._trainable_weights, *part._non_trainable_weights]
+
+
+def _by_kind(layer: tf_keras.layers.Layer) -> tuple[list[Any], list[Any]]:
+    """The weights made to be trained, of all layers within a layer, and the others."""
+    inner = [_by_kind(each) for each in _parts(layer)]
+    trained = [each for trained, _ in inner for each in trained]
+    others = [each for _, others in inner for each in others]
+    return (
+        [*layer._trainable_weights, *trained],
+        [*layer._non_trainable_weights, *others],
+    )
+
+
+def _parts(layer: tf_keras.layers.Layer) -> list[tf_keras.layers.Layer]:
+    """The layers directly within a layer or model of tf-keras."""
+    return list(layer._flatten_layers(recursive=False, include_self=False))
 
 
 def _without_tables(weights: Iterable[Any]) -> list[Any]:

@@ -68,15 +68,17 @@ def use_tables(model: tf.keras.Model) -> None:
     model.set_weights = functools.partial(set_weights, model)
 
 
-def leave_out_vocabularies(model: tf.keras.Model) -> None:
-    """Leaves adapted vocabularies out of a model's `get_weights` and `set_weights`.
+def settle_weights(model: tf.keras.Model) -> None:
+    """Makes `get_weights` and `set_weights` of a model list the same in all phases.
 
-    Callbacks that keep the best weights cannot keep text, or put it back.
+    Callbacks that keep the best weights, or a mean of them, take the weights of one
+    phase for those of another; tf-keras lists them by `trainable`. Nor can callbacks
+    keep the text of adapted vocabularies, or put it back.
 
     Args:
       model: A built model.
     """
-    if len(compiled.weights(model)) < len(model.weights):
+    if [*map(id, compiled.weights(model))] != [*map(id, model.weights)]:
         use_tables(model)
 
 

@@ -28,6 +28,7 @@ from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.known_metrics import Monitor
 from strategos.components.trainer.model.replicas import local_values
+from strategos.components.trainer.phases import Phase
 from strategos.components.wording import listed
 
 
@@ -76,7 +77,9 @@ def watch_batches(settings: Mapping[str, Any], users: Sequence[Any]) -> bool:
     return bool(profiles) or any(map(watches_batches, users))
 
 
-def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
+def note_best_weights(
+    settings: Mapping[str, Any], optimizer: Any, phase: Phase | None = None
+) -> None:
     """Reports that the best epoch's weights are exported, not averages (`use_ema`).
 
     Keras does the same: it measures the metrics of the weights, not of the averages.
@@ -84,9 +87,12 @@ def note_best_weights(settings: Mapping[str, Any], optimizer: Any) -> None:
     Args:
       settings: `trainer.callbacks`.
       optimizer: The optimizer of the model.
+      phase: The last phase of the training.
     """
     names = ("best_checkpoint", "early_stopping")
     keys = [f"trainer.callbacks.{name}" for name in names if settings.get(name)]
+    if phase and phase.early_stopping:
+        keys.append(phase.key("early_stopping"))
     if keys and getattr(keras3.unscaled(optimizer), "use_ema", False):
         events.emit(
             "note",

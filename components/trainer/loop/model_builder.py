@@ -142,7 +142,7 @@ class ModelBuilder:
         self.code.check(model, outputs, self.examples, self.evaluated)
         values = sum(reconstruction.widths(self.context).values())
         self.code.check_judged(model, outputs, self._judged_as, values)
-        partitioned_variables.leave_out_vocabularies(model)
+        partitioned_variables.settle_weights(model)
         optimizers.build(model)
         structure.check_tasks(model, self._agreement, self._cluster)
         if warm and self._spec.warm_start and len(phase_starts) == 1:

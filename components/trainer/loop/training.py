@@ -191,7 +191,8 @@ class Training:
         own = self._code.callbacks(whole)
         stopping, monitored = phase_stopping.of(self._builder.phases, order)
         if self._context.is_chief:
-            callbacks.note_best_weights(settings, model.optimizer)
+            last = self._builder.phases[-1]
+            callbacks.note_best_weights(settings, model.optimizer, last)
             callbacks.warn_of_choices(settings, own, split, monitored)
         all_callbacks += own
         self._watch_batches = callbacks.watch_batches(settings, own)

@@ -17,6 +17,7 @@ from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.loop import callbacks
 from strategos.components.trainer.loop.checkpoint.checkpoints import Checkpoints
 from strategos.components.trainer.operation import Operation
+from strategos.components.trainer.phases import Phase
 from strategos.components.trainer.spec import Settings
 
 
@@ -103,6 +104,26 @@ def test_callbacks_that_choose_on_eval_are_named(
     assert [line.partition(")")[0] for line in found] == (
         [f"rows of `eval` both choose ({named}"] if named else []
     )
+
+
+@pytest.mark.parametrize(
+    ("stops", "use_ema", "noted"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_early_stopping_of_the_last_phase_is_noted_to_export_no_averages(
+    tmp_path, stops, use_ema, noted
+):
+    sink = tmp_path / "events.jsonl"
+    sink.touch()
+    events.open_sink(str(sink))
+    stopping = {"monitor": "val_loss", "patience": 1} if stops else None
+    last = Phase("tune", epochs=2, early_stopping=stopping)
+    optimizer = tf.keras.optimizers.Adam(use_ema=use_ema)
+    callbacks.note_best_weights({}, optimizer, last)
+    events.open_sink(None)
+    messages = [json.loads(line)["message"] for line in sink.read_text().splitlines()]
+    start = "trainer.phases.tune.early_stopping: the weights of the best epoch"
+    assert [each.startswith(start) for each in messages] == [True] * noted
 
 
 def test_the_history_as_csv_has_all_that_any_epoch_measured(tmp_path):

@@ -112,6 +112,8 @@ def run(workload, make_spec, train_only, tmp_path_factory):
         phases=(HEAD, TUNE),
         batch_size=100,
         module="phases_model",
+        callbacks=None,
+        optimizer=None,
         **hyperparameters,
     ):
         folder = tmp_path_factory.mktemp("phases")
@@ -120,7 +122,11 @@ def run(workload, make_spec, train_only, tmp_path_factory):
             batch_size=batch_size,
             epochs=sum(each["epochs"] for each in phases),
             distribution=distribution,
-            settings=Settings(phases=phases, callbacks={"csv": True}),
+            settings=Settings(
+                phases=phases,
+                callbacks=callbacks or {"csv": True},
+                optimizer=optimizer or {},
+            ),
             hyperparameters={"folder": str(folder), **hyperparameters},
         )
         facts = train_only(spec, Operation())
@@ -219,6 +225,82 @@ def test_plain_keras_that_compiles_again_for_each_phase_gives_the_same_curve(run
         fitted = model.fit(features, labels, 1000, 3, verbose=0)
         expected += fitted.history["loss"]
     np.testing.assert_allclose(facts["history"]["loss"], expected, rtol=2e-5)
+
+
+BLOCK = """
+import json
+from pathlib import Path
+import tensorflow as tf
+
+layers = tf.keras.layers
+
+class Block(layers.Layer):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.first, self.last = layers.BatchNormalization(), layers.BatchNormalization()
+        self.middle = layers.Dense(3) if MIDDLE else layers.ReLU()
+
+    def call(self, x, training=None):
+        x = self.middle(self.first(x, training=training))
+        return self.last(x, training=training)
+
+def build_model(context):
+    inputs = context.inputs()
+    hidden = Block(name="block")(layers.Dense(3)(inputs["distance"]))
+    late = layers.Dense(1, "sigmoid", name="late")(hidden)
+    model = tf.keras.Model({"distance": inputs["distance"]}, late)
+    model.compile(tf.keras.optimizers.Adam(1e-1), "binary_crossentropy")
+    return model
+
+class Watching(tf.keras.callbacks.Callback):
+    def __init__(self, context):
+        super().__init__()
+        self.path, self.lines = context.hyperparameters["folder"] + "/epochs.json", []
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = {x.name: x.numpy().tolist() for x in self.model.variables}
+        self.lines.append(values)
+        Path(self.path).write_text(json.dumps(self.lines))
+
+def callbacks(context):
+    return [Watching(context)]
+"""
+FROZEN = {"name": "frozen", "epochs": 2, "trainable": ["late"], "learning_rate": 0.1}
+
+
+@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "epochs"),
+    [
+        ({"optimizer": {"swa": {"from_epoch": 2}}}, [1, 2, 3]),
+        ({"callbacks": {"best_checkpoint": {"monitor": "val_loss", "mode": "max"}}}, 1),
+    ],
+    ids=["swa", "best"],
+)
+def test_weights_kept_in_one_phase_are_those_of_the_same_variables_in_the_next(
+    run, workload, settings, epochs, middle
+):
+    """tf-keras lists the variables of a frozen layer of layers in another order."""
+    module = f"phases_block_{middle}"
+    workload.write_module(module, BLOCK.replace("MIDDLE", str(middle)))
+    phases = ({"name": "all", "epochs": 2}, FROZEN)
+    facts, spec, seen = run(ONE_DEVICE, phases, module=module, **settings)
+    if not isinstance(epochs, list):
+        epochs = [int(np.argmax(facts["history"]["val_loss"]))]
+        assert epochs[0] < 2, "chosen in the first phase, exported from the second"
+    exported = {name: value for name, value in _named(spec).items() if name in seen[0]}
+    assert len(exported) == len(seen[0])
+    for name, value in exported.items():
+        mean = np.mean([seen[epoch][name] for epoch in epochs], axis=0)
+        np.testing.assert_allclose(value, mean, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def _named(spec):
+    """The exported weights by the names of their variables."""
+    path = f"{spec.model_dir}/Format-Weights/weights"
+    reader = tf.train.load_checkpoint(path)
+    described = json.loads(Path(f"{path}.json").read_text())
+    return {name: reader.get_tensor(key) for name, _, _, key in described}
 
 
 def test_a_loop_of_the_users_own_is_rejected_before_the_first_step(run, workload):
