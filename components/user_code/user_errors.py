@@ -21,6 +21,7 @@ _GRAPH_REMARK = re.compile(
     r"^(?:Graph execution error:|Detected at node |<stack traces|\s*File \").*$",
     re.MULTILINE,
 )
+_SEVERAL_REMARK = re.compile(r"\d+ root error\(s\) found\.\s*\(0\) [A-Z_]+: *")
 _FUNCTION_REMARK = re.compile(r"\{\{function_node [^}]*\}\} ?")
 _NOT_FINITE = re.compile(r'Detected Infinity or NaN in output \d+ of [\w-]+ op "(\w+)"')
 _CHECKED_NODE = re.compile(r"Detected at node (\S+)/\w+/CheckNumerics")
@@ -121,11 +122,13 @@ def _unknown_to_keras(text: str) -> tuple[str, Any]:
 def operation_error(message: str) -> str:
     """The error of a graph's operation, without its place in TensorFlow's graph.
 
+    Of several errors, such as those of two replicas, the first one.
+
     Args:
       message: Message of a `tf.errors.OpError`.
     """
     reason = _FUNCTION_REMARK.sub("", message.partition("[[{{node")[0])
-    reason = _GRAPH_REMARK.sub("", reason).strip()
+    reason = _SEVERAL_REMARK.sub("", _GRAPH_REMARK.sub("", reason)).strip()
     return first_line(reason or message)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -288,7 +289,8 @@ class UserModule:
         Args:
           what: The failure, for the message, e.g. "training fails".
         """
-        return blamed(what, self.file, self._spec.folder)
+        alone = self._strategy in ("one_device", "mirrored", "central_storage")
+        return blamed(what, self.file, self._spec.folder, is_alone=alone)
 
     def _explained(
         self, features: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
@@ -350,7 +352,9 @@ def check_own_loop(file: str, strategy: str, settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def blamed(what: str, file: str, folder: str) -> Iterator[None]:
+def blamed(
+    what: str, file: str, folder: str, *, is_alone: bool = False
+) -> Iterator[None]:
     """Turns an exception into a UserError with the user's file and line.
 
     If another process is lost, the message does not blame the user's code.
@@ -359,6 +363,7 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
       what: The failure, for the message, e.g. "training fails".
       file: The user's module.
       folder: Folder of the user's code.
+      is_alone: Whether no other process takes part in the operations.
 
     Raises:
       UserError: The body failed in the user's code, by the model or data, or because
@@ -372,6 +377,9 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
         where = location(error, folder)
         if isinstance(error, SystemExit) and not _is_of(error, folder):
             raise  # of a signal
+        if is_alone and isinstance(error, tf.errors.CancelledError):
+            logging.exception("an operation was cancelled")
+            raise _cancelled(what) from None  # its cause would count as a loss
         if contact.is_loss(error):
             raise _unanswered(what, error, where) from error
         if not where and not isinstance(error, _OF_MODEL_OR_DATA):
@@ -385,6 +393,16 @@ def blamed(what: str, file: str, folder: str) -> Iterator[None]:
 def _is_of(error: BaseException, folder: str) -> bool:
     """Whether the user's code itself raised an error."""
     return is_own(traceback.extract_tb(error.__traceback__)[-1].filename, folder)
+
+
+def _cancelled(what: str) -> UserError:
+    """An operation failed on one of several devices: which one is not reported."""
+    return UserError(
+        f"{what}: an operation fails on one of the devices, and TensorFlow reports "
+        "only that the operations of the others were cancelled",
+        remedy="Train on one device, which reports the error itself: "
+        "`--set 'trainer.distribution={strategy: one_device}'`.",
+    )
 
 
 def _unanswered(what: str, error: BaseException, where: str | None) -> UserError:

@@ -102,3 +102,15 @@ def test_an_operation_s_error_does_not_name_a_function_of_tensorflow():
         "\n\t [[{{node CheckNumerics}}]] [Op:__inference_<lambda>_113]"
     )
     assert operation_error(message) == "not a ratio : Tensor had Inf values"
+
+
+def test_of_the_errors_of_several_replicas_the_first_is_named():
+    message = (
+        "Graph execution error:\n\nDetected at node replica_1/Assert defined at (most "
+        "recent call last):\n<stack traces unavailable>\n2 root error(s) found.\n"
+        "  (0) INVALID_ARGUMENT:  assertion failed: [x is too large] [2.5]\n"
+        "\t [[{{node replica_1/Assert}}]]\n\t [[NoOp/_45]]\n"
+        "  (1) INVALID_ARGUMENT:  assertion failed: [x is too large] [2.5]\n"
+        "\t [[{{node replica_1/Assert}}]]\n0 successful operations.\n"
+    )
+    assert operation_error(message) == "assertion failed: [x is too large] [2.5]"

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from strategos.components.errors import UserError
+from strategos.components.trainer.gang import contact
 from strategos.components.trainer.launchers import launch
 from strategos.components.trainer.model.user_module import blamed
 from strategos.components.trainer.operation import Operation
@@ -50,3 +51,21 @@ def test_only_the_users_own_errors_are_named_with_the_module(tmp_path, wrapped):
         blamed("fails", file, str(tmp_path)),
     ):
         raise ValueError("wrong shape")
+
+
+def test_a_cancelled_operation_without_other_tasks_is_no_loss(tmp_path):
+    """An error of one of several devices, which TensorFlow reports for the others."""
+    file = str(tmp_path / "model.py")
+    cancelled = tf.errors.CancelledError(None, None, "RecvAsync is cancelled.")
+    with (
+        pytest.raises(UserError, match="an operation fails on one of") as caught,
+        blamed("training fails", file, str(tmp_path), is_alone=True),
+    ):
+        raise cancelled
+    assert not contact.is_loss(caught.value)
+    with (
+        pytest.raises(UserError, match="did not answer") as caught,
+        blamed("training fails", file, str(tmp_path)),
+    ):
+        raise cancelled
+    assert contact.is_loss(caught.value)
