@@ -102,7 +102,7 @@ ELSEWHERE = {
         *(f"uv add {_WHEEL}", "uv run strategos doctor", "uv venv"),
         f"uv pip install --override overrides.txt {_WHEEL}",
     ],
-    ("the package index", _INSTALL, 'program=".venv/bin/pip"'): [
+    ("the package index", _INSTALL, "def test_pip_installs_the_wheel"): [
         "python -m venv .venv",
         f".venv/bin/pip install {_WHEEL}",
         ".venv/bin/strategos doctor",
