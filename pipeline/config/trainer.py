@@ -246,9 +246,11 @@ class Trainer(Section):
         replicas = self.distribution.known_replicas
         too_small = _rejected("batch_size", check_replicas, self.batch_size, replicas)
         yield from too_small or self._undivided()
-        chosen = self.callbacks.best_checkpoint or self.callbacks.early_stopping
         epochs = None if self.evaluate_every else self.epochs
-        yield from conflicts(self.optimizer, epochs, bool(chosen))
+        last = list(self.phases.values())[-1:]
+        choosing = [self.callbacks.best_checkpoint, self.callbacks.early_stopping]
+        choosing += [phase.early_stopping for phase in last]
+        yield from conflicts(self.optimizer, epochs, any(choosing))
         if self.callbacks.reduce_learning_rate and self.warm_up_steps:
             yield reject_at(
                 ("callbacks", "reduce_learning_rate"),

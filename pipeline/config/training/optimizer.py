@@ -95,7 +95,7 @@ def conflicts(
     if choosing:
         yield reject_at(
             at,
-            "exports an average, but `callbacks.best_checkpoint` or "
-            "`callbacks.early_stopping` the weights of the best epoch",
+            "exports an average, but `best_checkpoint` and `early_stopping` (of "
+            "`callbacks`, or of the last phase) the weights of the best epoch",
             remedy="Remove one of the settings.",
         )

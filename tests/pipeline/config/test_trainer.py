@@ -57,6 +57,14 @@ def test_one_value_is_enough(trainer, strategy):
             "`ema` averages the weights, too",
         ),
         (
+            [
+                *("optimizer.swa.from_epoch=2", "phases.one={epochs: 1}"),
+                "phases.two={epochs: 2, early_stopping: {}}",
+            ],
+            "optimizer.swa",
+            "(of `callbacks`, or of the last phase) the weights of the best epoch",
+        ),
+        (
             ["optimizer.swa.from_epoch=2", "callbacks.early_stopping={}"],
             "optimizer.swa",
             "the weights of the best epoch",
