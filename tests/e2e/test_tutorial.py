@@ -146,7 +146,6 @@ def test_the_tutorial_runs_in_a_project_without_the_checkout(tutorial, wheel):
     assert runs == "1"
 
 
-@pytest.mark.install
 @pytest.mark.timeout(1500)  # pip looks for versions for minutes
 def test_pip_installs_the_wheel(tmp_path, wheel):
     """As docs/install.md says, where there is a compiler."""
