@@ -250,9 +250,11 @@ def _outcome(ended: RemoteRun, log: Log) -> tuple[str, ExitCode]:
         judged = node_ids.EVALUATION_GATE in ended.tasks
         return "blessed" if judged else "finished", ExitCode.DONE
     node = ended.failed_node
-    # Without a log, a node that does nothing but judge has most likely judged.
+    # Without a log, a node that does nothing but judge has most likely judged. A log
+    # without an exit code is of a step whose program did not end, or never began.
     only_judges = node in node_ids.GATES and node != node_ids.INFRA_VALIDATOR
-    if log.exit_code == ExitCode.STOPPED or (log.exit_code is None and only_judges):
+    is_unknown = log.exit_code is None and not log.lines
+    if log.exit_code == ExitCode.STOPPED or (is_unknown and only_judges):
         return node_ids.GATES.get(node, "stopped"), ExitCode.STOPPED
     return "failed", ExitCode.FAILED
 

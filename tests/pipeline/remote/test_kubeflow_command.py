@@ -11,6 +11,14 @@ from strategos.components.files import temporary
 from strategos.pipeline import cli
 from strategos.pipeline.remote import watch
 
+# ML Metadata or KFP's cache did not answer KFP's launcher, before the step's program.
+PANIC = """\
+panic: runtime error: invalid memory address or nil pointer dereference
+goroutine 1 [running]:
+github.com/kubeflow/pipelines/backend/src/v2/component.(*LauncherV2).publish(0x2f3b3dc0)
+Error: exit status 2
+"""
+
 
 def strategos(kfp, workload, *words):
     overlay = workload.with_name("cluster.yaml")
@@ -52,7 +60,15 @@ def test_the_command_submits_waits_and_exits_as_a_local_run(
     tasks = kfp.runs["r1"]["pipeline_spec"]["root"]["dag"]["tasks"]
     assert "Resolve" in tasks
 
+    kfp.logs["w-system-container-impl-11"] = PANIC
+    assert strategos(kfp, workload, "--follow", "r1") == 1
+    shown = capsys.readouterr().out
+    assert "flights  failed in" in shown and "verdict" not in shown
+    assert "KFP's launcher ended by a panic" in shown and "Run again" in shown
+
     kfp.logs.clear()
+    assert strategos(kfp, workload, "--follow", "r1") == 3
+    capsys.readouterr()
     failed = {
         "Resolve": "Succeeded",
         "Trainer": ("Failed", "OOMKilled (exit code 137)"),
