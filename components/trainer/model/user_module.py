@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import logging
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
-from strategos.components.errors import Place, UserError, first_line
+from strategos.components.errors import Place, UserError
 from strategos.components.trainer.compat import keras3, layer_norm
 from strategos.components.trainer.compat.autograph import convert_methods
 from strategos.components.trainer.compat.callbacks import join
 from strategos.components.trainer.data import file_shards
 from strategos.components.trainer.data.split import Split
-from strategos.components.trainer.gang import contact, preemption
 from strategos.components.trainer.model import varying
+from strategos.components.trainer.model.blame import blamed
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.labels import judged_output
 from strategos.components.trainer.model.model_checks import ModelChecker
@@ -28,10 +26,8 @@ from strategos.components.trainer.model.replicas import keras3_limits, losses
 from strategos.components.trainer.spec import Settings, WorkerSpec
 from strategos.components.transformed import sparse_columns, unseen_labels
 from strategos.components.user_code import modules
-from strategos.components.user_code.user_errors import explain, is_own, location
 
 _SAMPLE_ROWS = 64
-_OF_MODEL_OR_DATA = (ValueError, TypeError, tf.errors.OpError)
 
 
 _OF_FIT = {
@@ -289,8 +285,8 @@ class UserModule:
         Args:
           what: The failure, for the message, e.g. "training fails".
         """
-        alone = self._strategy in ("one_device", "mirrored", "central_storage")
-        return blamed(what, self.file, self._spec.folder, is_alone=alone)
+        together = self._strategy in ("mirrored", "central_storage")
+        return blamed(what, self.file, self._spec.folder, in_one_process=together)
 
     def _explained(
         self, features: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
@@ -349,67 +345,3 @@ def check_own_loop(file: str, strategy: str, settings: Settings) -> None:
         value = getattr(settings, name)
         if value.get(inner) if inner else value:
             raise UserError(f"{file}: {why}", key=f"trainer.{key}", remedy=remedy)
-
-
-@contextlib.contextmanager
-def blamed(
-    what: str, file: str, folder: str, *, is_alone: bool = False
-) -> Iterator[None]:
-    """Turns an exception into a UserError with the user's file and line.
-
-    If another process is lost, the message does not blame the user's code.
-
-    Args:
-      what: The failure, for the message, e.g. "training fails".
-      file: The user's module.
-      folder: Folder of the user's code.
-      is_alone: Whether no other process takes part in the operations.
-
-    Raises:
-      UserError: The body failed in the user's code, by the model or data, or because
-        another process did not answer.
-    """
-    try:
-        yield
-    except (UserError, preemption.Preempted):
-        raise
-    except (Exception, SystemExit) as error:
-        where = location(error, folder)
-        if isinstance(error, SystemExit) and not _is_of(error, folder):
-            raise  # of a signal
-        if is_alone and isinstance(error, tf.errors.CancelledError):
-            logging.exception("an operation was cancelled")
-            raise _cancelled(what) from None  # its cause would count as a loss
-        if contact.is_loss(error):
-            raise _unanswered(what, error, where) from error
-        if not where and not isinstance(error, _OF_MODEL_OR_DATA):
-            raise  # an internal error
-        text = explain(error, folder)
-        if not where:
-            text = f"{file}: {text}"
-        raise UserError(f"{what}: {text}") from error
-
-
-def _is_of(error: BaseException, folder: str) -> bool:
-    """Whether the user's code itself raised an error."""
-    return is_own(traceback.extract_tb(error.__traceback__)[-1].filename, folder)
-
-
-def _cancelled(what: str) -> UserError:
-    """An operation failed on one of several devices: which one is not reported."""
-    return UserError(
-        f"{what}: an operation fails on one of the devices, and TensorFlow reports "
-        "only that the operations of the others were cancelled",
-        remedy="Train on one device, which reports the error itself: "
-        "`--set 'trainer.distribution={strategy: one_device}'`.",
-    )
-
-
-def _unanswered(what: str, error: BaseException, where: str | None) -> UserError:
-    text = first_line(error).rstrip(".") or "no message"
-    return UserError(
-        f"{what}: another task or a service on the network did not answer "
-        f"({type(error).__name__}: {text})"
-        + (f", at {where}" if where else "")
-        + ". Check the network and that the other tasks and services are running."
-    )

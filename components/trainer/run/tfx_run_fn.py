@@ -26,7 +26,8 @@ from strategos.components.records import counts, tfrecords
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.distribution.strategy import Choice
 from strategos.components.trainer.gang import heartbeat
-from strategos.components.trainer.model.user_module import blamed, check_own_loop
+from strategos.components.trainer.model.blame import blamed
+from strategos.components.trainer.model.user_module import check_own_loop
 from strategos.components.trainer.run.export import describe
 from strategos.components.trainer.run.saved_model import SavedModel
 from strategos.components.trainer.spec import WorkerSpec

@@ -8,7 +8,7 @@ import tensorflow as tf
 from strategos.components.errors import UserError
 from strategos.components.trainer.gang import contact
 from strategos.components.trainer.launchers import launch
-from strategos.components.trainer.model.user_module import blamed
+from strategos.components.trainer.model.blame import blamed
 from strategos.components.trainer.operation import Operation
 
 MODULE = """
@@ -59,7 +59,7 @@ def test_a_cancelled_operation_without_other_tasks_is_no_loss(tmp_path):
     cancelled = tf.errors.CancelledError(None, None, "RecvAsync is cancelled.")
     with (
         pytest.raises(UserError, match="an operation fails on one of") as caught,
-        blamed("training fails", file, str(tmp_path), is_alone=True),
+        blamed("training fails", file, str(tmp_path), in_one_process=True),
     ):
         raise cancelled
     assert not contact.is_loss(caught.value)
