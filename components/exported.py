@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SERVING_DIR = "Format-Serving"  # as in TFX's path_utils
 WEIGHTS_DIR = "Format-Weights"
 FACTS = "trainer.json"
@@ -39,3 +41,17 @@ TRANSFORM = "transform_features"
 
 PREDICT = "predict"
 """Signature: raw features as tensors, to the model's outputs."""
+
+
+def value_names(classes: Sequence[str], width: int) -> tuple[str, ...]:
+    """The names of an output's values of a row; () if they have none of their own.
+
+    Values beyond the classes are out-of-vocabulary buckets, named by their index. If a
+    class has the name of such an index, the values have no names.
+
+    Args:
+      classes: Names of the classes; () if unknown.
+      width: Number of values of a row.
+    """
+    names = (*classes, *map(str, range(len(classes), width)))
+    return names if classes and len(names) == len(set(names)) == width else ()

@@ -49,9 +49,9 @@ COMPONENT_FLOORS = [
     [f"components.{name}" for name in floor]
     for floor in (
         (
-            *("errors", "events", "exported", "fork_server", "fork_listener", "limits"),
-            *("lone_messages", "node_ids", "processes", "runtime_parameters"),
-            *("slow_imports", "targets", "wording"),
+            *("changes", "errors", "events", "exported", "fork_server"),
+            *("fork_listener", "limits", "lone_messages", "node_ids", "processes"),
+            *("runtime_parameters", "slow_imports", "targets", "wording"),
         ),
         ("files", "services"),
         ("schema_file", "worker_process"),

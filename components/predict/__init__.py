@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import exported
-from strategos.components.errors import BadInputError, UserError, required
+from strategos.components.errors import BadInputError, Place, UserError, required
 from strategos.components.predict import explaining
 from strategos.components.predict.explaining import Explainer
 from strategos.components.predict.model import Model, ModelFailsError, Signature
@@ -42,6 +42,7 @@ PROBLEM = "problem"
 
 _BATCH_ROWS = 4096
 _CLASSES = 5  # shown per row, the most probable ones
+_SMALL = 1e-3  # a smaller number has as many digits as any other
 
 
 def predict(
@@ -77,14 +78,19 @@ def predict(
 
     Raises:
       BadInputError: The model or the file is missing or malformed; a column is
-        missing, or looks like one that is; a value has another type than its column.
+        missing, or looks like one that is, or has the name of an output; a value has
+        another type than its column.
       UserError: The model does not load, or fails on these rows.
     """
     folder = _version(Path(model_dir))
     columns = _reading_files(Columns.of(folder), files, rows)
     if isinstance(rows, (str, Path)):
-        with on_disk(str(rows)) as path:
-            requests = list(of_file(path, columns, mark))
+        with on_disk(str(rows)) as file:
+            asked = of_file(file.path, columns, mark)
+            requests = [
+                dataclasses.replace(each, problem=file.named(each.problem))
+                for each in asked
+            ]
     else:
         requests = of_texts(rows, columns, mark)
     examples = [each.example for each in requests if each.example is not None]
@@ -93,6 +99,7 @@ def predict(
     for start in range(0, len(examples), _BATCH_ROWS):
         batch = examples[start : start + _BATCH_ROWS]
         answers += _of_batch(required(signature), batch, folder, mark)
+    _check_extra(requests, answers, rows)
     explain = None
     if background is not None and signature is not None:
         explain = Explainer(signature, columns, background(columns)).explain
@@ -102,6 +109,27 @@ def predict(
         {**x.extra, **_with_names(each, columns.named), **_explained(explain, x, each)}
         for x, each in zip(requests, results, strict=True)
     ]
+
+
+def _check_extra(
+    requests: Sequence[Asked],
+    answers: Sequence[Mapping[str, Any]],
+    rows: str | Path | Sequence[Row],
+) -> None:
+    """Rejects columns that would have the name of an output in the answers.
+
+    Raises:
+      BadInputError: Names the column.
+    """
+    taken = {PROBLEM, EXPLANATION}.union(*answers[:1])
+    extra = next((each.extra for each in requests if each.extra), {})
+    for name in (each for each in extra if each in taken):
+        where = str(rows) if isinstance(rows, (str, Path)) else "the rows"
+        raise BadInputError(
+            f"the answers have a value `{name}`, too",
+            place=Place("standard input" if where == STDIN else where),
+            remedy=f"Rename the column `{name}`, or leave it out.",
+        )
 
 
 def _reading_files(
@@ -230,15 +258,15 @@ def _with_names(
 ) -> dict[str, Any]:
     """Replaces lists of probabilities by dicts from class name to probability.
 
-    Applies to outputs with at least as many values as classes; the values beyond the
-    classes are out-of-vocabulary buckets, named by their index.
+    Applies to outputs with at least as many values as classes; see `value_names`.
     """
     probabilities = {}
     for output, classes in named.items():
         values = answer.get(output)
-        if isinstance(values, list) and len(values) >= len(classes):
-            others = map(str, range(len(classes), len(values)))
-            probabilities[output] = dict(zip([*classes, *others], values, strict=True))
+        if isinstance(values, list):
+            names = exported.value_names(classes, len(values))
+            if names:
+                probabilities[output] = dict(zip(names, values, strict=True))
     return {**answer, **probabilities}
 
 
@@ -250,9 +278,12 @@ def _text(value: Any, in_order: bool = False) -> str:
     if isinstance(value, dict):
         items = value.items()
         likeliest = items if in_order else sorted(items, key=lambda item: -item[1])
-        texts = [f"{name} {_text(each, in_order)}" for name, each in likeliest]
+        form = ".4g" if in_order else ".4f"  # of numbers of any size; of shares
+        texts = [f"{name} {each:{form}}" for name, each in likeliest]
         return abridged(texts, _CLASSES)
     if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
-    form = ".4g" if in_order else ".4f"  # of numbers of any size
-    return f"{value:{form}}" if isinstance(value, float) else str(value)
+        return f"[{', '.join(_text(each, in_order) for each in value)}]"
+    if not isinstance(value, float):
+        return str(value)
+    is_small = 0 < abs(value) < _SMALL
+    return f"{value:.4g}" if in_order or is_small else f"{value:.4f}"

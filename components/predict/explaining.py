@@ -21,6 +21,7 @@ import numpy as np
 from strategos.components import exported
 from strategos.components.errors import BadInputError, Place, UserError, required
 from strategos.components.predict.model import Signature
+from strategos.components.predict.piped import on_disk
 from strategos.components.predict.rows import Columns, of_file
 from strategos.components.records import columns as stored
 from strategos.components.slow_imports import pa
@@ -80,17 +81,18 @@ def of_rows(path: str, columns: Columns) -> pa.RecordBatch:
     """Background rows: a random sample of a file's rows.
 
     Args:
-      path: A file of rows as they are predicted.
+      path: A file of rows as they are predicted, such as a JSON document.
       columns: The columns of the model.
 
     Raises:
       BadInputError: The file has no row, or one that cannot be predicted.
     """
-    parts = {
-        id(rows): rows
-        for each in of_file(path, columns)
-        for rows, _ in [required(each.features)]
-    }
+    with on_disk(path) as file:
+        parts = {
+            id(rows): rows
+            for each in of_file(file.path, columns)
+            for rows, _ in [required(each.features)]
+        }
     if not parts:
         raise BadInputError("has no rows", place=Place(path), key="--background")
     table = pa.Table.from_batches(list(parts.values()))
@@ -210,8 +212,9 @@ class Explainer:
     def _class_of(self, output: str, index: int, width: int) -> dict[str, Any]:
         if width == 1:
             return {}
-        names = self._columns.named.get(output, ())
-        return {"class": names[index] if index < len(names) else str(index)}
+        known = self._columns.named.get(output, ())
+        names = exported.value_names(known, width) or range(width)
+        return {"class": str(names[index])}
 
 
 def lines(explanation: Mapping[str, Any]) -> list[str]:

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import dataclasses
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from strategos.components import errors
-from strategos.components.errors import BadInputError, Place, UserError
+from strategos.components.errors import BadInputError, Place, UserError, required
 from strategos.components.slow_imports import pa
 
 STDIN = "-"
 """Stands for standard input in place of a path."""
 
 _HEAD = 4096
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class OnDisk:
+    """Rows in a file that can be read more than once.
+
+    Attributes:
+      path: The file, which may be a copy of the rows.
+      rows: The rows as the user names them.
+      has_document: Whether each line of the copy is a row of a JSON document.
+    """
+
+    path: str
+    rows: str
+    has_document: bool = False
+
+    def named(self, text: str) -> str:
+        """A message with the rows in place of the copy.
+
+        Args:
+          text: Names `path`.
+        """
+        name = "standard input" if self.rows == STDIN else self.rows
+        if self.has_document:
+            text = text.replace(f"{self.path}: line ", f"{name}: row ")
+        return text.replace(self.path, name)
 
 
 @contextlib.contextmanager
-def on_disk(rows: str) -> Iterator[str]:
-    """Yields the path of the rows; for standard input and pipes, of a copy.
+def on_disk(rows: str) -> Iterator[OnDisk]:
+    """Yields the file of the rows; for standard input and pipes, a copy.
 
     Raises:
       BadInputError: The rows cannot be read; the message names `rows`, not the copy.
@@ -31,16 +62,19 @@ def on_disk(rows: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="rows-") as folder:
         path = _copied(rows, folder) if _is_piped(rows) else rows
         lines = _lines_of(path, f"{folder}/lines.jsonl")
+        file = OnDisk(lines or path, rows, lines is not None)
         try:
-            yield lines or path
+            yield file
         except UserError as error:
             described = {**error.to_json(), "type": BadInputError.__name__}
-            name = "standard input" if rows == STDIN else rows
-            text = json.dumps(described)
-            if lines:  # a line has one row of the document
-                text = text.replace(f"{lines}: line ", f"{name}: row ")
-            text = text.replace(json.dumps(lines or path)[1:-1], name)
-            raise errors.from_json(json.loads(text)) from error
+            raise errors.from_json(_each_text(described, file.named)) from error
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """The JSON-able value with each text in it changed."""
+    if isinstance(value, dict):
+        return {name: _each_text(each, change) for name, each in value.items()}
+    return change(value) if isinstance(value, str) else value
 
 
 def _lines_of(path: str, copy: str) -> str | None:
@@ -50,7 +84,8 @@ def _lines_of(path: str, copy: str) -> str | None:
       `copy`; None if the file is none, such as JSON lines.
     """
     with open(path, "rb") as file:
-        if file.read(_HEAD).lstrip()[:1] not in (b"[", b"{"):
+        head = file.read(_HEAD).removeprefix(codecs.BOM_UTF8)
+        if head.lstrip()[:1] not in (b"[", b"{"):
             return None
         file.seek(0)
         with contextlib.suppress(ValueError):
@@ -58,13 +93,44 @@ def _lines_of(path: str, copy: str) -> str | None:
                 return None
         file.seek(0)
         try:
-            document = json.load(file)
+            rows = _rows_of(file.read().decode("utf-8-sig"))
         except ValueError:
             return None  # reported by the source of the file
-    rows = document if isinstance(document, list) else [document]
-    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-    Path(copy).write_text("".join(f"{line}\n" for line in lines))
+    Path(copy).write_bytes("".join(f"{row}\n" for row in rows).encode())
     return copy
+
+
+def _rows_of(document: str) -> list[str]:
+    """The text of each row of a JSON document, on one line.
+
+    The text stays as it is, so that the source of JSON lines sees each digit and a key
+    that occurs twice.
+
+    Raises:
+      ValueError: The document is not JSON.
+    """
+    json.loads(document)
+    if document.lstrip().startswith("{"):
+        return [_on_one_line(document)]
+    rows, decoder = [], json.JSONDecoder()
+    start = _after_space(document, document.index("[") + 1)
+    while document[start] != "]":
+        _, end = decoder.raw_decode(document, start)
+        rows.append(_on_one_line(document[start:end]))
+        start = _after_space(document, end)
+        if document[start] == ",":
+            start = _after_space(document, start + 1)
+    return rows
+
+
+def _on_one_line(row: str) -> str:
+    """The text of a row; line breaks stand outside of the strings of JSON."""
+    return row.replace("\n", " ").replace("\r", " ")
+
+
+def _after_space(text: str, start: int) -> int:
+    """The place of the first character from `start` on that is no space of JSON."""
+    return required(_SPACE.match(text, start)).end()
 
 
 def _is_piped(rows: str) -> bool:

@@ -372,9 +372,24 @@ def _values(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]
     """The values of each row in some columns."""
     indices = map(batch.schema.get_field_index, names)
     columns = [
-        batch.column(index).to_pylist() if index >= 0 else [None] * batch.num_rows
+        _travelling(batch.column(index)) if index >= 0 else [None] * batch.num_rows
         for index in indices  # below 0 if these rows lack the column
     ]
     if not names:
         return [{}] * batch.num_rows
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _travelling(column: pa.Array) -> list[Any]:
+    """The values of a column; bytes as text, as TFRecord has all text as bytes."""
+    return list(map(_as_text, column.to_pylist()))
+
+
+def _as_text(value: Any) -> Any:
+    """Text of UTF-8 bytes, also in a list; other bytes stay."""
+    if isinstance(value, list):
+        return list(map(_as_text, value))
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value

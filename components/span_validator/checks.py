@@ -15,7 +15,7 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 
-from strategos.components import events
+from strategos.components import changes, events
 from strategos.components.span_validator import by_chance, measure
 from strategos.components.span_validator.gate import GATES, Check, Compared, Gate
 from strategos.components.span_validator.measure import Statistics, Values
@@ -193,7 +193,8 @@ class Missing(Gate):
                 note = f"the column does not exist; {note}"
             rise, limit = value - share, settings
             figure = rise, "may_rise", limit, note
-            yield Check("missing", span.number, rise <= limit, name, *figure)
+            ok = changes.is_within(share, value, limit)
+            yield Check("missing", span.number, ok, name, *figure)
 
 
 class Drift(Gate):

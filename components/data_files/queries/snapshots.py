@@ -166,7 +166,10 @@ def _write(
             _reject_other_columns(path, first.schema, columns)
         schema = first.schema.with_metadata({_MARK: query.digest})
         rows = 0
-        with storage.create(path) as out, pa.parquet.ParquetWriter(out, schema) as file:
+        with (
+            storage.create(path) as out,
+            pa.parquet.ParquetWriter(out, schema, version="2.6") as file,  # nanoseconds
+        ):
             for group in itertools.chain([first], groups):
                 file.write_table(group.replace_schema_metadata(schema.metadata))
                 rows += group.num_rows

@@ -57,7 +57,8 @@ class ParquetSource(Source):
             count += first[-1].num_rows
             if count == rows:
                 break
-        pa.parquet.write_table(pa.Table.from_batches(first), path)
+        table = pa.Table.from_batches(first)
+        pa.parquet.write_table(table, path, version="2.6")  # keeps nanoseconds
 
     def parts(self, size: int) -> list[Part]:
         """See `Source`: ranges of row groups."""

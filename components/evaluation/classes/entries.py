@@ -42,13 +42,16 @@ class Entries:
 
 
 def all_names(known: Sequence[str], width: int) -> list[str]:
-    """The names of all classes: those that have none by their number.
+    """The names of all classes, each once: those that have none by their number.
+
+    For example, `#3` for the class of number 3 if another one is called `3`.
 
     Args:
       known: Names of the first classes.
       width: Number of classes.
     """
-    return [*known, *map(str, range(len(known), width))]
+    numbers = map(str, range(len(known), width))
+    return [*known, *(f"#{each}" if each in known else each for each in numbers)]
 
 
 def everything(

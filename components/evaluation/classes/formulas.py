@@ -160,8 +160,8 @@ class MacroPrecision(_Macro):
     """Precision by class."""
 
     description = (
-        "mean of the classes' precision, threshold 0.5; 0 for a class that is never "
-        "predicted"
+        "mean of the classes' precision (multi_label: at threshold 0.5); 0 for a class "
+        "that is never predicted"
     )
 
     def of_class(
@@ -175,7 +175,8 @@ class MacroRecall(_Macro):
     """Recall by class."""
 
     description = (
-        "mean of the classes' recall, threshold 0.5; 0 for a class that no row has"
+        "mean of the classes' recall (multi_label: at threshold 0.5); 0 for a class "
+        "that no row has"
     )
 
     def of_class(
@@ -189,8 +190,8 @@ class MacroF1(_Macro):
     """F1 by class."""
 
     description = (
-        "mean of the classes' F1, threshold 0.5; 0 for a class that is neither "
-        "predicted nor in any row"
+        "mean of the classes' F1 (multi_label: at threshold 0.5); 0 for a class that "
+        "is neither predicted nor in any row"
     )
 
     def of_class(
@@ -204,8 +205,8 @@ class WeightedPrecision(MacroPrecision):
     """Precision by class."""
 
     description = (
-        "mean of the classes' precision, each class by its number of labels; "
-        "threshold 0.5"
+        "mean of the classes' precision, each class by its number of labels "
+        "(multi_label: at threshold 0.5)"
     )
     by_label = True
     undefined_by_answers = "no row has a class"
@@ -215,7 +216,8 @@ class WeightedRecall(MacroRecall):
     """Recall by class."""
 
     description = (
-        "mean of the classes' recall, each class by its number of labels; threshold 0.5"
+        "mean of the classes' recall, each class by its number of labels "
+        "(multi_label: at threshold 0.5)"
     )
     by_label = True
     undefined_by_answers = "no row has a class"
@@ -225,7 +227,8 @@ class WeightedF1(MacroF1):
     """F1 by class."""
 
     description = (
-        "mean of the classes' F1, each class by its number of labels; threshold 0.5"
+        "mean of the classes' F1, each class by its number of labels "
+        "(multi_label: at threshold 0.5)"
     )
     by_label = True
     undefined_by_answers = "no row has a class"

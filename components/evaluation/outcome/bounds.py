@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strategos.components import changes
 from strategos.components.evaluation.metrics import METRICS
 from strategos.components.evaluation.slices.measured import SliceMetrics
 
@@ -203,12 +204,13 @@ def _changed(
     if not math.isfinite(before):
         note = "undefined for the model in production"
         return _skipped(note, UNDEFINED_BASELINE)
-    change = before - value if bound == "may_drop" else value - before
+    pair = (value, before) if bound == "may_drop" else (before, value)
+    change = pair[1] - pair[0]
     error = 2 * piece.errors.get(metric, 0.0)  # the error of both models
     old, new = apart(before, value)
     return {
         "received": change,
-        "ok": change <= limit,
+        "ok": changes.is_within(*pair, limit),
         "note": ", ".join(filter(None, [f"from {old} to {new}", _off_by(error)])),
         "within_error": bool(error) and abs(change - limit) <= error,
     }

@@ -73,7 +73,7 @@ class Parquet(Writer):
 
     def __init__(self, file: BinaryIO, schema: pa.Schema):
         super().__init__(file, schema)
-        self._writer = pyarrow.parquet.ParquetWriter(file, schema)
+        self._writer = pyarrow.parquet.ParquetWriter(file, schema, version="2.6")
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 

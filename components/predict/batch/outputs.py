@@ -92,18 +92,11 @@ def of_signature(
         shape = shape[1:] if shape[:1] == (1,) else shape
         output = Output(name, _value(spec.dtype), shape)
         if name in named and len(shape) == 1 and shape[0]:
-            classes = _named(named[name], shape[0])
-            output = dataclasses.replace(output, classes=classes)
+            classes = exported.value_names(named[name], shape[0])
+            if len(classes) <= _MOST_NAMED:
+                output = dataclasses.replace(output, classes=classes)
         result.append(output)
     return result
-
-
-def _named(classes: Sequence[str], width: int) -> tuple[str, ...]:
-    """Names for the values of a row; () if they have none of their own."""
-    others = map(str, range(len(classes), width))
-    names = (*classes, *others)
-    fitting = classes and len(classes) <= width <= _MOST_NAMED
-    return names if fitting and len(set(names)) == width else ()
 
 
 def _value(dtype: Any) -> pa.DataType:

@@ -19,6 +19,7 @@ from tfx.types import standard_artifacts
 
 from strategos.components.errors import UserError
 from strategos.components.evaluation import metrics
+from strategos.components.evaluation.classes.entries import all_names
 from strategos.components.evaluation.inputs import same_classes
 from strategos.components.evaluation.inputs.models import Model
 from strategos.components.evaluation.inputs.numbering import Numbering
@@ -229,3 +230,9 @@ def test_every_metric_of_several_classes_ignores_their_order(production, compare
     named = [x for x in metrics.names("multi_class") if not metrics.METRICS[x].by_query]
     verdict, _ = compare(production(GRADES), production(GRADES[::-1]), metrics=named)
     assert verdict["baseline"] == pytest.approx(verdict["overall"], rel=1e-6)
+
+
+def test_unnamed_classes_have_names_of_their_own():
+    """A class of the vocabulary may be called like the number of a bucket."""
+    assert all_names(["late", "3", "2"], 5) == ["late", "3", "2", "#3", "4"]
+    assert all_names([], 2) == ["0", "1"]

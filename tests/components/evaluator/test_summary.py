@@ -76,6 +76,18 @@ def test_a_change_of_just_the_bound_holds(bound, auc):
     assert (just.ok, more.ok) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [(0.17, 0.02), (0.05, 0.03), (3.3e6, 3e6), (-0.3, -0.42)]
+)
+def test_a_change_of_just_the_bound_in_decimals_holds(before, after):
+    """Some of the differences exceed the bound as doubles."""
+    limit = round(before - after, 9)
+    more = limit * (1 - 1e-9)
+    for bound, pair in (("may_drop", (before, after)), ("may_rise", (after, before))):
+        piece = overall(pair[1], before=pair[0])
+        assert [judge({bound: x}, piece)[0].ok for x in (limit, more)] == [True, False]
+
+
 def test_min_examples_is_not_for_the_overall_bound():
     (check,) = judge({"at_least": 0.9, "min_examples": 5000}, overall(0.8))
     assert not check.ok

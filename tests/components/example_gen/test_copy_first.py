@@ -25,9 +25,10 @@ def test_rows_of_csv_are_copied_to_the_byte(tmp_path, name):
 
 
 def test_rows_of_parquet_keep_their_types(tmp_path):
-    table = pa.table({"a": [[1], None, [2, 3]], "b": ["x", None, "z"]})
+    instants = pa.array([1, None, 10**18 + 1], pa.timestamp("ns"))
+    table = pa.table({"a": [[1], None, [2, 3]], "b": ["x", None, "z"], "at": instants})
     path, copy = tmp_path / "rows.parquet", tmp_path / "copy.parquet"
-    pyarrow.parquet.write_table(table, path, row_group_size=1)
+    pyarrow.parquet.write_table(table, path, row_group_size=1, version="2.6")
     for rows in (2, 9):
         sources.open_source(str(path)).copy_first(rows, str(copy))
         assert pyarrow.parquet.read_table(copy).equals(table.slice(0, rows))

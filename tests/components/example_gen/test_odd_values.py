@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
+import json
+import random
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strategos.components.data_files import sources
+from strategos.components.data_files.sources.reading import DEFAULT
 from strategos.components.errors import UserError
 
 ROWS = 40
@@ -188,3 +192,52 @@ def test_a_text_without_a_number_in_a_list_of_numbers_is_rejected(tmp_path, run,
     )
     with pytest.raises(UserError, match=r"line 2: column `x`.*a list with a gap"):
         run(tmp_path / "a.jsonl", schema_file=str(schema))
+
+
+def test_lists_of_json_keep_their_gaps_wherever_they_are(tmp_path):
+    """pyarrow 10 drops them before the first value, and later values move up."""
+    draw, path = random.Random(1), tmp_path / "a.jsonl"
+    for _ in range(60):
+        some = [[None, 1.5, -2.0], [None, "a", ""], [None]]
+        rows = [
+            {
+                name: draw.choices(values, k=draw.randrange(4))
+                for name, values in zip("xyz", some, strict=True)
+            }
+            | {"s": {"of": draw.choices([None, 1], k=draw.randrange(3))}}
+            for _ in range(draw.randrange(1, 6))
+        ]
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        (batch,) = sources.open_source(str(path), DEFAULT).batches()
+        batch.validate(full=True)
+        flat = [{**row, "s.of": row["s"]["of"]} for row in rows]
+        assert batch.to_pylist() == [
+            {name: row[name] for name in batch.schema.names} for row in flat
+        ]
+
+
+def test_lists_of_json_without_a_value_have_no_type(tmp_path):
+    """Files with values of another type may stand beside them."""
+    path = tmp_path / "a.jsonl"
+    row = {"none": [None, None], "empty": [], "gap": [None, 1.5]}
+    path.write_text(f"{json.dumps(row)}\n{json.dumps({'none': [], 'gap': None})}\n")
+    (batch,) = sources.open_source(str(path), DEFAULT).batches()
+    assert batch.to_pylist() == [row, {"none": [], "empty": None, "gap": None}]
+    kinds = [field.type.value_type for field in batch.schema]
+    assert kinds == [pa.null(), pa.null(), pa.float64()]
+
+
+def test_a_list_with_a_gap_is_rejected_by_its_line(tmp_path, run):
+    lines = ['{"x": [null, 50.0], "y": 1}', '{"x": [1.0], "y": 0}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=r"line 1: column `x`.*a list with a gap"):
+        run(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(("line", "kind"), [(" null ", "null"), ("[1]", "list")])
+def test_a_line_of_json_without_an_object_is_no_row(tmp_path, run, line, kind):
+    """To Arrow, `null` is a row without values."""
+    lines = ['{"x": 1.5, "y": 1}', line, '{"x": 2.5}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=f"line 2: is {kind}, not an object"):
+        run(tmp_path / "a.jsonl")

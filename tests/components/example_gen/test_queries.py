@@ -261,24 +261,35 @@ import pyarrow as pa
 from strategos.components.data_files.queries.database import Database
 
 COST = pa.array([[Decimal("0.25"), None], None], pa.large_list(pa.decimal128(9, 2)))
+AT = pa.array([1_700_000_000_000_000_001, None], pa.timestamp("ns"))
 
 class Lake(Database):
     @contextlib.contextmanager
     def answer(self, url, sql):
-        batch = pa.RecordBatch.from_pydict({"cost": COST})
+        batch = pa.RecordBatch.from_pydict({"cost": COST, "at": AT})
         yield batch.schema, iter([batch])
 
 PLUGINS = {"strategos.databases": {"lake": Lake}}
 """
 
 
-def test_decimals_in_any_lists_of_a_plug_in_are_numbers(tmp_path):
+@pytest.fixture
+def lake(tmp_path):
+    """The URL of a database of a plug-in."""
     (tmp_path / "lakes.py").write_text(LAKE)
     plugins.use(str(tmp_path), ["lakes"])
-    try:
-        with databases.answer("lake://here", "SELECT cost FROM rows") as batches:
-            (batch,) = batches
-    finally:
-        plugins.use("", ())
+    yield "lake://here"
+    plugins.use("", ())
+
+
+def test_nanoseconds_of_a_plug_in_are_kept(lake, tmp_path):
+    bring(Query(lake, "SELECT cost, at FROM rows", f"{tmp_path}/of-a.parquet"))
+    found = pq.read_table(tmp_path / "of-a.parquet").column("at").cast(pa.int64())
+    assert found.to_pylist() == [1_700_000_000_000_000_001, None]
+
+
+def test_decimals_in_any_lists_of_a_plug_in_are_numbers(lake):
+    with databases.answer(lake, "SELECT cost FROM rows") as batches:
+        (batch,) = batches
     assert batch.column(0).type == pa.list_(pa.float64())
     assert batch.column(0).to_pylist() == [[0.25, None], None]

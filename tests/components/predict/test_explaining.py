@@ -297,3 +297,13 @@ def test_a_json_document_is_rows(predict, tmp_path, capsys):
     (tmp_path / "list.json").write_text(json.dumps(rows))
     assert predict("list.json") == 2
     assert "list.json: row 2: column `hour`: received 'x'" in capsys.readouterr().err
+    assert predict("list.json", "--json", "--bad-rows", "mark") == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "problem" not in first
+    assert second["problem"].startswith("list.json: row 2: column `hour`: received 'x'")
+    (tmp_path / "others.json").write_text(json.dumps(rows[:1]))
+    words = ("lines.jsonl", "--explain", "--json", "--background")
+    assert predict(*words, "others.json") == 0
+    answers = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    (base,) = {each["explanation"]["predictions"]["base"] for each in answers[:1]}
+    assert base == answers[0]["explanation"]["predictions"]["value"]

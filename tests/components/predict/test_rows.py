@@ -389,8 +389,9 @@ def test_a_missing_file_is_named(model, tmp_path):
 
 
 def test_answers_are_shown_as_lines_or_as_json(capsys):
-    answers = [{"predictions": 0.25, "pair": [1.0, 2]}]
+    answers = [{"predictions": 0.25, "pair": [1.0, 2, -3.25e-7, 0.0]}]
     predict.show(answers, model="m")
-    assert "1  predictions 0.2500  pair [1.0000, 2]" in capsys.readouterr().out
+    shown = "1  predictions 0.2500  pair [1.0000, 2, -3.25e-07, 0.0000]"
+    assert shown in capsys.readouterr().out
     predict.show(answers, as_json=True)
     assert json.loads(capsys.readouterr().out) == answers[0]

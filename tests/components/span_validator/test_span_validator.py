@@ -19,6 +19,18 @@ def test_a_bound_of_one_lets_any_distance_pass(write, validate):
     assert check["ok"] is True and check["received"] == 1
 
 
+@pytest.mark.parametrize(("missing", "ok"), [(17, True), (18, False)])
+def test_a_rise_of_missing_values_by_just_the_bound_holds(
+    write, validate, gates, missing, ok
+):
+    """17 % less 2 % exceed 15 % as doubles."""
+    gates |= {"missing": 0.15, "drift": None}
+    for span, empty in ((1, 2), (2, missing)):
+        write(span, n=range(100), x=[None] * empty + [1] * (100 - empty))
+    _, _, checks = validate([2], [1])
+    assert checks["missing", "x"]["ok"] is ok
+
+
 def test_figures_of_a_good_span(write, validate, tmp_path, columns):
     before, after = columns(2000, 1), columns(1900, 2, late=0.5)
     write(1, **before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any
 
@@ -152,7 +152,8 @@ class JsonSource(OpenSource):
             reason = f"is not a JSON object: {error}. Each row is an object on one line"
             return reason, text
         if not isinstance(row, dict):
-            return f"is {type(row).__name__}, not an object", text
+            kind = "null" if row is None else type(row).__name__
+            return f"is {kind}, not an object", text
         return _odd(row), text
 
     def _unreadable(self, error: Exception) -> str:
@@ -196,6 +197,8 @@ class _Parser:
         from strategos.components.data_files.sources import structs
 
         data = b"\n".join(lines)
+        if any(line.strip() == b"null" for line in lines):
+            return None  # to Arrow, a row without values
         table = _read(data, self._texts) if self._texts else None
         if table is None:
             table = _read(data, {})
@@ -230,13 +233,70 @@ def _read(data: bytes, known: Mapping[str, pa.Field]) -> pa.Table | None:
     """
     try:
         data.decode("utf-8")
-        return pa.json.read_json(
-            pa.BufferReader(data),
-            pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            pa.json.ParseOptions(explicit_schema=pa.schema(list(known.values()))),
-        )
+        table = _parsed(data, list(known.values()))
+        if not _is_valid(table):
+            table = _with_gaps(data, table)
     except (pa.ArrowException, UnicodeDecodeError):
         return None
+    return table if _is_valid(table) else None
+
+
+def _parsed(data: bytes, known: Iterable[pa.Field]) -> pa.Table:
+    return pa.json.read_json(
+        pa.BufferReader(data),
+        pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        pa.json.ParseOptions(explicit_schema=pa.schema(list(known))),
+    )
+
+
+def _with_gaps(data: bytes, first: pa.Table) -> pa.Table:
+    """Parses JSON objects again, for the nulls that lists lack.
+
+    pyarrow 10 drops the nulls of a list before it knows the type of the values. Lists
+    that have nulls only are parsed as lists of text.
+
+    Args:
+      data: The lines.
+      first: The table with such lists.
+    """
+    pairs = zip(first.schema, first.columns, strict=True)
+    known = [x if _is_valid(column) else _with_type(x) for x, column in pairs]
+    table = _parsed(data, known)
+    for index, field in enumerate(first.schema):
+        if field.type == pa.list_(pa.null()) != known[index].type:
+            (lists,) = table.column(index).chunks
+            values = pa.nulls(len(lists.values))
+            buffers = lists.buffers()[:2]
+            lists = pa.Array.from_buffers(
+                field.type, len(lists), buffers, children=[values]
+            )
+            table = table.set_column(index, field.name, lists)
+    return table
+
+
+def _with_type(field: pa.Field) -> pa.Field:
+    """The field; lists of nulls only as lists of text."""
+    return pa.field(field.name, _known(field.type))
+
+
+def _known(data_type: pa.DataType) -> pa.DataType:
+    from strategos.components.data_files.values.arrow_types import is_list
+
+    if pa.types.is_struct(data_type):
+        return pa.struct(list(map(_with_type, data_type)))
+    if is_list(data_type):
+        value = data_type.value_type
+        return pa.list_(pa.string() if pa.types.is_null(value) else _known(value))
+    return data_type
+
+
+def _is_valid(data: pa.Table | pa.ChunkedArray) -> bool:
+    """Whether each list has as many values as its offsets say."""
+    try:
+        data.validate()
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _without_times(data_type: pa.DataType) -> pa.DataType:
@@ -302,4 +362,9 @@ def _odd(row: dict[str, Any]) -> str:
         values = value if isinstance(value, list) else [value]
         if any(type(each) is int and not -(2**63) <= each < 2**63 for each in values):
             return f"`{name}` has a whole number beyond int64: write it as text"
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        return f"has half a character, `\\u{half:04x}`, which is no Unicode text"
     return "has a number beyond double, a list of several types, or a key twice"
