@@ -15,6 +15,7 @@ from strategos.components.transform.analyzers import tft_private
 from strategos.components.transform.analyzers.counts import Counts
 from strategos.components.transform.analyzers.spilled import Bounds
 from strategos.components.transform.analyzers.tft_private import analyzer_nodes
+from strategos.components.transform.analyzers.token_states import TokenStates
 
 Values = tuple[tf.Tensor, ...]
 """The tensors of a batch that one analyzer reads."""
@@ -99,6 +100,45 @@ class ByKey:
         return {key: self._combiner.compact(value) for key, value in state.items()}
 
 
+class ByToken:
+    """The states of a combiner by token, within bounds.
+
+    Args:
+      split: See `ByKey`.
+      combiner: See `ByKey`.
+      bounds: Memory for the states.
+    """
+
+    def __init__(
+        self,
+        split: Callable[[_Arrays], Iterable[tuple[Any, Any]]],
+        combiner: Any,
+        bounds: Bounds,
+    ):
+        self._states, self._bounds = ByKey(split, combiner), bounds
+        bounds.tables += 1
+
+    def new(self) -> TokenStates:
+        """See `Accumulator`."""
+        return TokenStates(self._bounds)
+
+    def add(self, state: TokenStates, values: Values) -> TokenStates:
+        """See `Accumulator`."""
+        self._states.add(state.held, values)
+        return self.compact(state)
+
+    def merge(self, earlier: TokenStates, later: TokenStates) -> TokenStates:
+        """See `Accumulator`."""
+        earlier.take_files(later)
+        self._states.merge(earlier.held, later.held)
+        return self.compact(earlier)
+
+    def compact(self, state: TokenStates) -> TokenStates:
+        """See `Accumulator`."""
+        state.spill_if_large()
+        return state
+
+
 class Counted:
     """Counts of tokens, or sums of their weights.
 
@@ -157,7 +197,7 @@ def of_vocabulary(ordering: int, bounds: Bounds) -> Accumulator:
             tft_private.means_of_tokens, compute_weighted=is_weighted
         )
         mean = tft_private.WeightedMean((None,), compute_weighted=is_weighted)
-        return ByKey(split, mean)
+        return ByToken(split, mean, bounds)
     if ordering == kinds.WEIGHTED_LABELS:
         total = beam.CombineFn.from_callable(tft_private.sum_labels)
         return ByKey(tft_private.labels_of_tokens, total)

@@ -129,41 +129,6 @@ class Counts:
         self._parts, self._entries, self._distinct, self._bytes = [], 0, 0, 0
 
 
-def information(
-    means: dict[Any, Any], operation: Any
-) -> list[tuple[tuple[float, float], Any]]:
-    """Mutual information and frequency of tokens.
-
-    Args:
-      means: How often each label occurs with a token, by token; under a sentinel, in
-        all rows.
-      operation: `VocabularyMerge`.
-    """
-    kinds, ordering = tft_private.ordering, operation.vocab_ordering_type
-    is_weighted = ordering == kinds.WEIGHTED_MUTUAL_INFORMATION
-    mean = tft_private.WeightedMean((None,), compute_weighted=is_weighted)
-    for _ in range(2):  # TFT rounds when it accumulates, and when it merges
-        means = {
-            token: mean.extract_output(mean.add_input(mean.create_accumulator(), each))
-            for token, each in means.items()
-        }
-    sentinels = [token for token in means if token in tft_private.SENTINELS]
-    if not sentinels:
-        return []
-    (everything,) = (means.pop(token) for token in sentinels)
-    minimal = operation.min_diff_from_avg
-    if minimal is None:
-        rows = everything.count * everything.weight
-        minimal = tft_private.minimal_difference(rows)
-    ranked = []
-    for pair in means.items():
-        token, (value, _, frequency) = tft_private.information(
-            pair, everything, operation.use_adjusted_mutual_info, minimal
-        )
-        ranked.append(((value, frequency), token))
-    return ranked
-
-
 def pruned(counts: Counted, operation: Any) -> Counted:
     """The entries of a vocabulary that its thresholds leave.
 
@@ -174,14 +139,14 @@ def pruned(counts: Counted, operation: Any) -> Counted:
     if isinstance(counts, pa.Table | Ranked) and operation.key_fn is None:
         return _pruned_counts(counts, operation)
     pairs = _pairs(counts)
-    kept = _passing(
+    kept = passing(
         pairs, operation.frequency_threshold, operation.informativeness_threshold
     )
     if operation.top_k is not None:
-        kept = _or_dummy(heapq.nlargest(operation.top_k, kept), operation.input_dtype)
+        kept = or_dummy(heapq.nlargest(operation.top_k, kept), operation.input_dtype)
     if operation.key_fn is None:
         return kept
-    covering = _passing(
+    covering = passing(
         pairs,
         operation.coverage_frequency_threshold,
         operation.coverage_informativeness_threshold,
@@ -203,7 +168,7 @@ def _pruned_counts(counts: pa.Table | Ranked, operation: Any) -> Counted:
             counts = ranked(counts)[:top]
     if top is None or len(counts):
         return counts
-    return _or_dummy([], operation.input_dtype)
+    return or_dummy([], operation.input_dtype)
 
 
 def _pairs(counts: Counted) -> Pairs:
@@ -213,8 +178,14 @@ def _pairs(counts: Counted) -> Pairs:
     return list(zip(*columns, strict=True))
 
 
-def _passing(counts: Pairs, frequency: float, informative: float) -> Pairs:
-    """The pairs that reach two thresholds, with tokens as they are written."""
+def passing(counts: Pairs, frequency: float, informative: float) -> Pairs:
+    """The pairs that reach two thresholds, with tokens as they are written.
+
+    Args:
+      counts: The pairs; a first element of two is information and frequency.
+      frequency: Least frequency.
+      informative: Least information.
+    """
     passing: list[tuple[Any, Any]] = []
     everything = frequency <= 0 and informative == -math.inf
     for value, token in counts:
@@ -237,7 +208,13 @@ def _largest_by_key(
         yield from heapq.nlargest(top, group)
 
 
-def _or_dummy(pairs: Pairs, dtype: Any) -> Pairs:
+def or_dummy(pairs: Pairs, dtype: Any) -> Pairs:
+    """The pairs, or TFT's entry of an empty vocabulary.
+
+    Args:
+      pairs: The pairs.
+      dtype: Type of the tokens.
+    """
     return pairs or [tft_private.empty_vocabulary(dtype)]
 
 
@@ -289,7 +266,7 @@ def _ordered(
     elif not on_disk:
         pairs = sorted(pairs, reverse=True)
     if not first and not len(counts):
-        return _or_dummy([], operation.input_dtype)
+        return or_dummy([], operation.input_dtype)
     return itertools.chain(((-1, token) for token in first), pairs)
 
 

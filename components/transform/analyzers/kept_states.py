@@ -18,6 +18,7 @@ from strategos.components.transform import raw
 from strategos.components.transform.analyzers import fingerprint
 from strategos.components.transform.analyzers.accumulators import Reading
 from strategos.components.transform.analyzers.counts import Counts
+from strategos.components.transform.analyzers.token_states import TokenStates
 
 _MOST_FILES = 1 << 14
 _MOST_BYTES = 2 << 30
@@ -85,9 +86,10 @@ def read(path: str, reading: Reading) -> dict[str, Any] | None:
     if states is None:
         return None
     for label, (accumulator, _) in reading.items():
-        if isinstance(counts := accumulator.new(), Counts):
-            counts.unpack(states[label])
-            states[label] = counts
+        state = accumulator.new()
+        if isinstance(state, Counts | TokenStates):
+            state.unpack(states[label])
+            states[label] = state
     return states
 
 
@@ -101,11 +103,11 @@ def write(path: str, states: Mapping[str, Any], most: int) -> None:
     """
     packed, left = dict(states), most
     for label, state in states.items() if path else ():
-        if isinstance(state, Counts):
-            counts = packed[label] = state.packed(left)
-            if counts is None:
+        if isinstance(state, Counts | TokenStates):
+            content = packed[label] = state.packed(left)
+            if content is None:
                 return
-            left -= len(counts)
+            left -= len(content) if isinstance(content, bytes) else 0
     if path:
         _STATES.write(Path(path), packed, most)
 

@@ -23,6 +23,7 @@ from strategos.components.transform.analyzers.tft_private import (
     beam_nodes,
     nodes,
 )
+from strategos.components.transform.analyzers.token_states import Informative
 
 _Values = tuple[Any, ...]
 
@@ -143,13 +144,16 @@ def _boundaries_by_key(visitor: Any, operation: Any, matrix: Any) -> _Values:
 def _merge_vocabulary(visitor: Any, operation: Any, state: Any) -> _Values:
     kinds, order = tft_private.ordering, operation.vocab_ordering_type
     if order in (kinds.MUTUAL_INFORMATION, kinds.WEIGHTED_MUTUAL_INFORMATION):
-        return (counts.information(state, operation),)
+        return (Informative(state, operation, visitor.temporary),)
     if order == kinds.WEIGHTED_LABELS:
         return ([(value, token) for token, value in state.items()],)
     return (state.total(visitor.temporary),)
 
 
 def _prune(visitor: Any, operation: Any, counted: Any) -> _Values:
+    on_disk = isinstance(counted, Informative) and counted.on_disk
+    if on_disk and operation.key_fn is None:
+        return (counted.pruned(operation),)
     return (counts.pruned(counted, operation),)
 
 

@@ -1,8 +1,7 @@
 """Counts of tokens on disk, where the distinct tokens grow with the rows.
 
 A full table of counts is cut into parts by the tokens, and written to a file. A token
-is in the same part of each file, so the parts are added up one at a time. Only
-vocabularies that TFT orders by frequency, or by sums of weights, come here.
+is in the same part of each file, so the parts are added up one at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from strategos.components.shards import progress
 from strategos.components.statistics.value_counts import ranked, summed
 
 _BITS = 6
-_PARTS = 1 << _BITS
+PARTS = 1 << _BITS
 _AT_ONCE = 1 << 13  # rows of a part that are Python objects
 # Groups of merged shards, shards that wait, and copies while a table is summed.
 _TABLES = 16
@@ -64,9 +63,9 @@ def spill(table: pa.Table, folder: str) -> str:
     """
     parts = _parts(table["value"].combine_chunks())
     order = np.argsort(parts, kind="stable")
-    edges = np.searchsorted(parts[order], np.arange(_PARTS + 1))
+    edges = np.searchsorted(parts[order], np.arange(PARTS + 1))
     pieces = (order[start:end] for start, end in itertools.pairwise(edges))
-    return _write((table.take(pa.array(piece)) for piece in pieces), folder)
+    return write((table.take(pa.array(piece)) for piece in pieces), folder)
 
 
 def merged(files: Sequence[str], folder: str) -> Ranked:
@@ -76,13 +75,26 @@ def merged(files: Sequence[str], folder: str) -> Ranked:
       files: From `spill`; at least one.
       folder: Local folder that gets the sums.
     """
-    file = _write((_sums(files, part) for part in range(_PARTS)), folder)
-    return Ranked([_read(file, part) for part in range(_PARTS)])
+    return ranked_parts((_sums(files, part) for part in range(PARTS)), folder)
+
+
+def ranked_parts(
+    parts: Iterable[pa.Table], folder: str, limit: int | None = None
+) -> Ranked:
+    """Orders the parts of a vocabulary, and writes each to disk.
+
+    Args:
+      parts: `PARTS` tables of `count` and `value`; together, each value once.
+      folder: Local folder that gets the file.
+      limit: See `Ranked`.
+    """
+    file = write(map(ranked, parts), folder)
+    return Ranked([read(file, part) for part in range(PARTS)], limit)
 
 
 def _sums(files: Sequence[str], part: int) -> pa.Table:
-    progress.say(f"adding up counts on disk: part {part + 1} of {_PARTS}")
-    return ranked(summed(pa.concat_tables(_read(file, part) for file in files)))
+    progress.say(f"adding up counts on disk: part {part + 1} of {PARTS}")
+    return summed(pa.concat_tables(read(file, part) for file in files))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +166,13 @@ def _powers(base: int, number: int) -> np.ndarray:
     return np.cumprod(factors)
 
 
-def _write(parts: Iterable[pa.Table], folder: str) -> str:
-    """Writes each part as a batch of a file, and returns its path."""
+def write(parts: Iterable[pa.Table], folder: str) -> str:
+    """Writes each part as a batch of a file, and returns its path.
+
+    Args:
+      parts: `PARTS` tables of the same columns.
+      folder: Folder that gets the file: a path or URL.
+    """
     parts = iter(parts)
     first = next(parts)
     path = f"{folder}/counts-{uuid.uuid4().hex}.arrow"
@@ -166,8 +183,13 @@ def _write(parts: Iterable[pa.Table], folder: str) -> str:
     return path
 
 
-def _read(file: str, part: int) -> pa.Table:
-    """A part of a file; of a local one, in pages that the system may drop."""
+def read(file: str, part: int) -> pa.Table:
+    """A part of a file; of a local one, in pages that the system may drop.
+
+    Args:
+      file: From `write`.
+      part: Number of the part.
+    """
     opened = storage.open_arrow if filesystems.is_remote(file) else pa.memory_map
     with opened(file) as source, pa.ipc.open_file(source) as reader:
         return pa.Table.from_batches([reader.get_batch(part)])

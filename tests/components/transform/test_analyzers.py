@@ -244,6 +244,49 @@ def test_vocabularies_on_disk_are_those_of_tft(shards, rows, tmp_path, monkeypat
     assert not any(Path(file).exists() for file in files)
 
 
+@pytest.mark.long
+def test_vocabularies_by_labels_on_disk_are_those_of_tft(
+    shards, rows, tmp_path, monkeypatch
+):
+    """The states of each shard, and of each merge, are spilled."""
+
+    def written(inputs):
+        words = tf.reshape(inputs["key"], [-1])
+        labels = tf.reshape(tf.cast(inputs["x"] > 0, tf.int64), [-1])
+        weights = tf.reshape(inputs["w"], [-1])
+        numbers = tf.strings.to_hash_bucket_fast(words, 9)
+        exact = {"min_diff_from_avg": 0.0, "store_frequency": True}
+        for number, (values, options) in enumerate(
+            [
+                (words, exact),
+                (words, {"weights": weights, **exact, "top_k": 2}),
+                (words, {"use_adjusted_mutual_info": True, "top_k": 3}),
+                (words, {"frequency_threshold": 15, **exact}),
+                (words, {"frequency_threshold": 999, "top_k": 2}),
+                (words, {"reserved_tokens": ["zz"], **exact}),
+                (words, {"fingerprint_shuffle": True}),
+                (numbers, exact),
+            ]
+        ):
+            tft.vocabulary(
+                values, labels=labels, vocab_filename=f"v{number}", **options
+            )
+        size = tft.experimental.get_vocabulary_size_by_name("v0")
+        return {"size": inputs["x"] * 0 + tf.cast(size, tf.float32)}
+
+    theirs = _by_beam(_scoped(written), shards(), tmp_path / "theirs")
+    write, files = spilled.write, []
+    monkeypatch.setattr(spilled, "_LEAST", 0)
+    monkeypatch.setattr(
+        spilled, "write", lambda *of: files.append(write(*of)) or files[-1]
+    )
+    ours = tmp_path / "ours"
+    engine = Engine(workers=1, memory=0)
+    analysis.analyze(engine, _scoped(written), shards(30, 31), SCHEMA, str(ours))
+    _assert_equal(ours, theirs, rows)
+    assert len(files) >= 8 * 3
+
+
 def test_analyzers_in_another_order_at_each_trace_are_rejected(shards, tmp_path):
     order = itertools.cycle([("x", "w"), ("w", "x")])
 

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from tensorflow_transform.analyzer_nodes import VocabularyOrderAndWrite
 
 from strategos.components import events
-from strategos.components.transform.analyzers import accumulators, counts, spilled
+from strategos.components.transform.analyzers import (
+    accumulators,
+    counts,
+    spilled,
+    tft_private,
+)
 
 WORDS = [b"a", b"b", b"\xc3\xa9t\xc3\xa9", b"c d", b"", b"line\nend", b"zz"]
 
@@ -74,7 +79,7 @@ def test_tokens_of_the_same_letters_are_spread_over_all_parts():
     orders = map(bytes, itertools.permutations(b"abcdefgh"))
     tokens = pa.array(orders, pa.large_binary())
     parts = spilled._parts(tokens)
-    counted = np.bincount(parts.astype(np.int64), minlength=spilled._PARTS)
+    counted = np.bincount(parts.astype(np.int64), minlength=spilled.PARTS)
     assert counted.min() > 500
     assert counted.max() < 760
     middle = slice(9_999, 30_001)
@@ -98,3 +103,22 @@ def test_adding_up_and_writing_a_large_vocabulary_are_reported(tmp_path, monkeyp
     assert "adding up counts on disk: part 64 of 64" in said
     assert "writing words: 65,536 tokens" in said
     assert "writing words: 70,000 tokens" in said
+
+
+def test_labels_of_tokens_that_grow_with_the_rows_take_bounded_memory(tmp_path):
+    """20,000 different tokens, of which 3,000 are in memory at a time."""
+    kinds, bounds = tft_private.ordering, spilled.Bounds(str(tmp_path), 0)
+    kind = accumulators.of_vocabulary(kinds.MUTUAL_INFORMATION, bounds)
+    state, most = kind.new(), 0
+    for batch in range(20):
+        tokens = [b"token %d" % n for n in range(batch * 1_000, (batch + 1) * 1_000)]
+        tokens[-1] = tft_private.SENTINELS[0]
+        means = np.tile([[0.25, 0.75]], (1_000, 1))
+        counted = np.full((1_000, 2), 4.0)
+        kind.add(state, (np.array(tokens, object), means, counted))
+        most = max(most, len(state.held))
+    assert most < 3_000 and state.on_disk
+    states = pickle.loads(pickle.dumps(state))
+    mean = tft_private.WeightedMean((None,), compute_weighted=False)
+    found = [token for part in states.parts(mean) for token in part]
+    assert len(found) == len(set(found)) == 20 * 999 + 1
