@@ -114,10 +114,10 @@ def _module_problems(config: Config, *, here: bool) -> Iterator[UserError]:
             ):
                 yield config.problem(key, cause, remedy=remedy)
         if source and key == "trainer.module" and "run_fn" in source.names:
-            yield from _loop_problems(config)
             if modules.takes_fn_args(str(config.folder), module):
                 yield from _stock_problems(config)
             else:
+                yield from _loop_problems(config, source)
                 yield from _function_problems(config, key, source, signature)
         elif source:
             yield from _function_problems(config, key, source, signature)
@@ -160,22 +160,33 @@ def _declared_problems(config: Config) -> Iterator[UserError]:
                 )
 
 
-def _loop_problems(config: Config) -> Iterator[UserError]:
-    """Yields a problem for a custom training loop under parameter servers."""
-    if config.trainer.distribution.strategy == "parameter_server":
-        key = "trainer.distribution.strategy"
+def _loop_problems(
+    config: Config, source: module_source.ModuleSource
+) -> Iterator[UserError]:
+    """Yields a problem for a loop over steps under parameter servers."""
+    is_together = config.trainer.distribution.strategy != "parameter_server"
+    line = None if is_together else module_source.loops_over_steps(source.body)
+    if line:
         yield config.problem(
-            key,
-            f"`{config.trainer.module}` has its own training loop, `run_fn`, and needs "
-            "workers that take each step together; under `parameter_server` workers "
-            "do not",
-            remedy="Use `multi_worker_mirrored`, or replace `run_fn` by "
-            "`build_model(context)`.",
+            "trainer.distribution.strategy",
+            f"{shown(source.path)}:{line}: `loop.steps()` needs workers that take each "
+            "step together; under `parameter_server` workers do not",
+            remedy="Call `loop.train(step)`, which trains under every strategy, or use "
+            "`multi_worker_mirrored`.",
         )
 
 
 def _stock_problems(config: Config) -> Iterator[UserError]:
-    """Yields a problem for settings without effect on a module for TFX's Trainer."""
+    """Yields a problem for settings that a module for TFX's Trainer cannot follow."""
+    if config.trainer.distribution.strategy == "parameter_server":
+        yield config.problem(
+            "trainer.distribution.strategy",
+            f"`{config.trainer.module}` has its own training loop, `run_fn(fn_args)`, "
+            "and needs workers that take each step together; under `parameter_server` "
+            "workers do not",
+            remedy="Use `multi_worker_mirrored`, or replace `run_fn` by "
+            "`build_model(context)`.",
+        )
     trainer = config.trainer
     for name in _NOT_FOR_STOCK:
         default = (

@@ -111,6 +111,19 @@ def _is_left_open(node: ast.stmt) -> bool:
     return constant or isinstance(node, ast.Pass | ast.Raise)
 
 
+def loops_over_steps(body: Sequence[ast.stmt]) -> int | None:
+    """The line where `run_fn` calls `loop.steps()`; None if it may use `loop.train`.
+
+    Args:
+      body: The module's statements.
+    """
+    calls = [x for each in body for x in ast.walk(each) if isinstance(x, ast.Call)]
+    if any(isinstance(x.func, ast.Attribute) and x.func.attr == "train" for x in calls):
+        return None
+    called = ("loop.steps()", "context.loop.steps()")
+    return next((x.lineno for x in calls if ast.unparse(x) in called), None)
+
+
 def import_problems(path: Path, body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
     """Yields (error, remedy) for each import of a package that is not installed.
 

@@ -52,10 +52,18 @@ def test_two_replicas_give_the_loss_curve_of_one_device(digits, one_device, stra
 
 
 @pytest.mark.long
-def test_a_loop_of_ones_own_gives_the_same_curve(digits, one_device):
+@pytest.mark.parametrize(
+    ("sets", "replicas"),
+    [
+        (SYNCHRONOUS["mirrored"], 2),
+        ([f"{KEY}.strategy=parameter_server", f"{KEY}.workers=1"], 1),
+    ],
+    ids=["mirrored", "parameter_server"],
+)
+def test_a_loop_of_ones_own_gives_the_same_curve(digits, one_device, sets, replicas):
     overlay = ("--overlay", str(digits.folder / "custom_loop.yaml"))
-    found = _trained(digits, SYNCHRONOUS["mirrored"], *overlay)
-    assert found["replicas"] == 2
+    found = _trained(digits, sets, *overlay)
+    assert found["replicas"] == replicas
     for metric, values in found["history"].items():
         expected = one_device["history"][metric]
         np.testing.assert_allclose(values, expected, atol=1e-5)

@@ -49,6 +49,17 @@ def keep_trainable(model: tf.keras.Model) -> None:
         compiled.update(model._get_trainable_state())
 
 
+def restart_test_steps(model: tf.keras.Model) -> None:
+    """Counts the steps of an evaluation anew, as `fit` does for summaries.
+
+    Args:
+      model: A compiled model of either Keras.
+    """
+    counter = getattr(model, "_test_counter", None)
+    if counter is not None:
+        counter.assign(0)
+
+
 def metrics_of_user(model: tf.keras.Model) -> set[str]:
     """Names of the metrics that are of the user's own classes or functions.
 

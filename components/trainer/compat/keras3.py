@@ -2,7 +2,7 @@
 
 Both packages may be used in one process. `tf.keras` is one of them, tf-keras unless
 `trainer.keras` is 3, so Strategos imports `tf_keras` where it means that package. A
-Keras 3 model trains by a loop of Strategos (`loop/keras3_loop.py`), because its own
+Keras 3 model trains by steps of Strategos (`loop/steps.py`), because its own
 `fit` fails between workers. The two packages share most names; the differences are
 handled here.
 """

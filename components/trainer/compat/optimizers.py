@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -58,24 +56,6 @@ def finalize(model: tf.keras.Model) -> None:
     if getattr(inner, "use_ema", False) and not hasattr(inner, _AVERAGES):
         optimizer.build(model.trainable_variables)
     finalizing(model.trainable_variables)
-
-
-@contextlib.contextmanager
-def unfinalized(optimizer: Any) -> Iterator[None]:
-    """Keeps `fit` from replacing the weights by their averages (`use_ema`).
-
-    Args:
-      optimizer: The optimizer of either Keras.
-    """
-    finalizing = getattr(optimizer, _FINALIZE, None)
-    if finalizing is None:
-        yield
-        return
-    setattr(optimizer, _FINALIZE, lambda _: None)
-    try:
-        yield
-    finally:
-        setattr(optimizer, _FINALIZE, finalizing)
 
 
 def is_built(optimizer: Any) -> bool:

@@ -133,11 +133,10 @@ def warn_of_choices(
 
 
 class Hooks(tf_keras.callbacks.CallbackList):
-    """The callbacks of one training run, which may take several calls of `fit`.
+    """The callbacks of one training run.
 
-    A run that starts in the middle of an epoch takes two calls. The callbacks still see
-    one beginning and one end of training, and batches numbered as in a single call.
-    `position` is updated before the callbacks are called for a step.
+    In an epoch at which a run resumes, they see batches numbered from the start of the
+    epoch. `position` is updated before the callbacks are called for a step.
 
     Args:
       callbacks: The callbacks, in the order in which they are called.
@@ -163,23 +162,19 @@ class Hooks(tf_keras.callbacks.CallbackList):
         )
         self._position = position
         self._begun_at = position.step
-
-    def begin(self) -> None:
-        """Calls the callbacks at the start of training."""
-        super().on_train_begin()
-
-    def end(self) -> None:
-        """Calls the callbacks at the end of training."""
-        super().on_train_end()
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Does nothing: a call of `fit` begins, not training."""
+        self._of_epoch: Any = None
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Does nothing: a call of `fit` ends, not training."""
+        """Passes the logs of the last epoch, as Keras's `fit`."""
+        super().on_train_end(self._of_epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Calls the callbacks at the end of an epoch."""
+        self._of_epoch = logs
+        super().on_epoch_end(epoch, logs)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Records the step at which this call's part of an epoch begins."""
+        """Records the step at which this run's part of an epoch begins."""
         self._begun_at = self._position.step
         super().on_epoch_begin(epoch, logs)
 
@@ -190,7 +185,7 @@ class Hooks(tf_keras.callbacks.CallbackList):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Updates the position, calls the callbacks, then their `correct` methods.
 
-        `correct(logs)` changes logs in place; `fit` takes the epoch's logs from the
+        `correct(logs)` changes logs in place; the epoch's logs are taken from the
         result.
         """
         self._position.step = self.step_of(batch)
@@ -208,7 +203,7 @@ class Hooks(tf_keras.callbacks.CallbackList):
         """Steps done over all epochs, once a batch is done.
 
         Args:
-          batch: Number of the batch in this call of `fit`, from 0.
+          batch: Number of the batch in this run's part of the epoch, from 0.
         """
         return self._begun_at + batch + 1
 

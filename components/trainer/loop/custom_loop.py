@@ -7,17 +7,26 @@ checkpoints, callbacks, progress and history.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from strategos.components.errors import UserError
-from strategos.components.trainer.compat import compiled
+from strategos.components.trainer.compat import compiled, keras3
 from strategos.components.trainer.compat.callbacks import TensorCallback
+from strategos.components.trainer.data.split import Split
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.loop.callbacks import Hooks
+from strategos.components.trainer.loop.own_steps import (
+    ReplicaSteps,
+    Step,
+    plain,
+    scalars,
+)
 from strategos.components.trainer.loop.position import Position
+from strategos.components.trainer.loop.servers.worker_steps import WorkerSteps
 from strategos.components.trainer.model.context import TrainingContext
 from strategos.components.trainer.model.replicas import local_values
 
@@ -66,9 +75,9 @@ class Loop:
     Example:
       ```python
       for _ in loop.epochs():
-          for batch in loop.steps():
-              loop.report(loss=train_step(batch))
-          loop.end_epoch(val_accuracy=evaluate())
+          loop.train(train_step)
+          measured = loop.evaluate(test_step)
+          loop.end_epoch(val_accuracy=measured["accuracy"])
       ```
 
     Attributes:
@@ -83,6 +92,7 @@ class Loop:
         feed: Callable[[int], Any],
         hooks: Hooks,
         means: EpochMeans,
+        taken: ReplicaSteps | WorkerSteps,
     ):
         self._model = model
         self._context = context
@@ -90,8 +100,9 @@ class Loop:
         self._feed = feed
         self._hooks = hooks
         self._means = means
+        self._taken = taken
         self._ended = False
-        self._batches: Iterator[Any] = iter(())
+        self._batches: Any = iter(())
         self._begun = 0  # step at which this part of the epoch began
         self.finished = False
 
@@ -108,7 +119,7 @@ class Loop:
         Raises:
           UserError: The loop left an epoch without `end_epoch`.
         """
-        self._hooks.begin()
+        self._hooks.on_train_begin()
         self._batches = iter(self._feed(self.step))
         while self._position.epoch < self._context.epochs:
             if self._model.stop_training:
@@ -120,8 +131,50 @@ class Loop:
                     f"`run_fn`: epoch {epoch + 1} ended at step {self.step} without "
                     "`loop.end_epoch(…)`, or before all batches of `loop.steps()`."
                 )
-        self._hooks.end()
+        self._hooks.on_train_end()
         self.finished = True
+
+    def train(self, step: Step) -> None:
+        """Trains on the batches left in this epoch, under every strategy.
+
+        Does the same as `for batch in loop.steps(): loop.report(**step(batch))`. Under
+        parameter servers, steps are scheduled ahead, and each worker reads its batches.
+
+        Args:
+          step: Takes a batch, see `steps`, and returns the arguments of `report` as a
+            dict of scalars; usually a `tf.function`. Under parameter servers it is
+            traced in any case, with the batch of one worker.
+
+        Raises:
+          UserError: `step` returns no dict of scalars, or uses an optimizer that can't
+            be locked.
+        """
+        if isinstance(self._taken, ReplicaSteps):
+            for batch in self.steps():
+                self.report(**scalars(step(batch)))
+            return
+        self._begin_part()
+        left = self._position.left_in_epoch
+        self._taken.train(step, self._batches, left, self._means.add)
+
+    def evaluate(self, step: Step) -> dict[str, float]:
+        """Measures all evaluation rows once, on all replicas or workers.
+
+        Args:
+          step: Takes a batch, and returns means over its rows as a dict of scalars;
+            usually a `tf.function`. Batches are divided as those of `steps`, and have
+            weights only with `weight`.
+
+        Returns:
+          The mean of each value over all evaluation rows.
+
+        Raises:
+          UserError: `step` returns no dict of scalars.
+        """
+        means = EpochMeans()
+        for rows, values in self._taken.evaluated(step):
+            means.add(rows, values)
+        return means.take()
 
     def steps(self) -> Iterator[Any]:
         """The global batches left in this epoch, for `strategy.run(step, args=batch)`.
@@ -132,10 +185,11 @@ class Loop:
         may have one row more than others, or no rows.
 
         Raises:
-          UserError: The loop did not call `report` once for the batch.
+          UserError: The loop did not call `report` once for the batch; or the workers
+            of parameter servers take steps independently, see `train`.
         """
-        self._hooks.on_epoch_begin(self._position.epoch)
-        self._begun = self.step
+        self._check_together("loop.steps()")
+        self._begin_part()
         left = self._position.left_in_epoch
         for number in range(left):
             self._hooks.on_train_batch_begin(number)
@@ -154,8 +208,12 @@ class Loop:
         Args:
           **values: Means over the rows of the global batch, such as `loss`. Their mean
             over all rows of an epoch goes into the history.
+
+        Raises:
+          UserError: The strategy is `parameter_server`, see `train`.
         """
-        numbers = {name: float(value) for name, value in values.items()}
+        self._check_together("loop.report(…)")
+        numbers = plain(values)
         rows = int(self._context.rows_of_step(tf.constant(self.step, tf.int64)))
         means = self._means.add(rows, numbers)
         self._hooks.on_train_batch_end(self.step - self._begun, means)
@@ -171,11 +229,24 @@ class Loop:
           values.
         """
         epoch = (self.step - 1) // self._context.steps_per_epoch
-        measured = {name: float(value) for name, value in values.items()}
-        line = {**self._means.take(), **measured}
+        line = {**self._means.take(), **plain(values)}
         self._ended = self._position.offset == 0
         self._hooks.on_epoch_end(epoch, line)
         return line
+
+    def _begin_part(self) -> None:
+        """Begins what is left of the epoch."""
+        self._hooks.on_epoch_begin(self._position.epoch)
+        self._begun = self.step
+
+    def _check_together(self, call: str) -> None:
+        if isinstance(self._taken, WorkerSteps):
+            raise UserError(
+                f"`run_fn`: `{call}` needs workers that take each step together, which "
+                "they do not under parameter_server",
+                remedy="Call `loop.train(step)`, where `step` takes a batch and "
+                'returns `{"loss": loss}`: it trains under every strategy.',
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,25 +277,40 @@ class LoopContext(TrainingContext):
 
 
 def run(
-    run_fn: Callable[[LoopContext], Any], context: TrainingContext, **parts: Any
+    run_fn: Callable[[LoopContext], Any],
+    context: TrainingContext,
+    loop: Loop,
+    model: tf.keras.Model,
+    strategy: tf.distribute.Strategy,
+    evaluated: Split,
 ) -> None:
     """Calls the user's loop.
 
     Args:
       run_fn: The user's `run_fn`.
       context: The context of `build_model`.
-      **parts: The other attributes of `LoopContext`.
+      loop: The epochs and steps that are left.
+      model: The model that is trained.
+      strategy: The strategy of this process.
+      evaluated: The evaluation examples.
 
     Raises:
       UserError: The loop returned before the end of training.
     """
-    facts = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
-    own = LoopContext(**facts, **parts)
-    with compiled.weights_kept(own.model):  # without the state of the loop
+    ordered = keras3.batches(model, evaluated.ordered)
+    own = LoopContext(
+        **{f.name: getattr(context, f.name) for f in dataclasses.fields(context)},
+        strategy=strategy,
+        model=model,
+        loop=loop,
+        eval_rows=evaluated.rows,
+        eval_dataset=functools.partial(ordered, context.global_batch_size),
+    )
+    with compiled.weights_kept(model):  # without the state of the loop
         run_fn(own)
-    if not own.loop.finished:
+    if not loop.finished:
         raise UserError(
-            f"`run_fn` returned after step {own.loop.step} of "
+            f"`run_fn` returned after step {loop.step} of "
             f"{own.epochs * own.steps_per_epoch}. Go through all of "
             "`context.loop.epochs()`; to stop early set `model.stop_training = True`."
         )

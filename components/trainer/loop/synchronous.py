@@ -14,6 +14,7 @@ from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.loop import callbacks
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.model_builder import ModelBuilder
+from strategos.components.trainer.loop.own_steps import ReplicaSteps
 from strategos.components.trainer.model.replicas import uneven_batches
 
 
@@ -65,15 +66,31 @@ class Synchronous:
         )
 
     def evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
-        """The batches that `fit` evaluates on after each epoch, and their number."""
-        split = self._builder.evaluated
+        """The batches to evaluate on after each epoch, and their number."""
         if keras3.is_model(model):
             keras3.build(model, self._builder.sample(model))
+        batches, rows = self._evaluated(model)
+        return batches, len(rows)
+
+    def own_steps(self, model: tf.keras.Model, hooks: callbacks.Hooks) -> ReplicaSteps:
+        """How the replicas take the steps of the user's own loop.
+
+        Args:
+          model: The model that is trained.
+          hooks: The hooks of the training.
+        """
+        return ReplicaSteps(functools.partial(self._evaluated, model))
+
+    def _evaluated(self, model: tf.keras.Model) -> tuple[Any, list[int]]:
+        """The evaluation batches without end, and the rows of each one of a pass."""
+        split = self._builder.evaluated
         size = uneven_batches.evaluation_batch(
             split.rows, self._batch_size, self._builder.context.replicas
         )
         feed = functools.partial(split.ordered, size, epochs=None)
-        return self._distributed(model, feed), split.steps(size)
+        firsts = range(0, split.rows, size)
+        rows = [min(size, split.rows - first) for first in firsts]
+        return self._distributed(model, feed), rows
 
     def _distributed(self, model: tf.keras.Model, feed: distributed.Feed) -> Any:
         feed = keras3.batches(model, feed)

@@ -23,7 +23,7 @@ from strategos.components.trainer.distribution import batch_checks, strategy
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import heartbeat
 from strategos.components.trainer.gang.agreement import Agreement
-from strategos.components.trainer.loop import callbacks, custom_loop, fit, keras3_loop
+from strategos.components.trainer.loop import callbacks, custom_loop, fit
 from strategos.components.trainer.loop.checkpoint import checkpoints
 from strategos.components.trainer.loop.checkpoint.cadence import Cadence
 from strategos.components.trainer.loop.checkpoint.checkpoints import Found
@@ -211,7 +211,7 @@ class Training:
         accompanying: Callbacks,
         checkpoint: Found | None,
     ) -> tf.keras.Model:
-        """Trains by Keras's `fit`, or by the user's own loop.
+        """Trains by the steps of the model, or by the user's own loop.
 
         Returns:
           The model of the last phase.
@@ -230,13 +230,13 @@ class Training:
             if self._code.run_fn:
                 self._run_own_loop(model, position, hooks, means)
                 return model
-            hooks.begin()
+            hooks.on_train_begin()
             self._fit(model, position, order, hooks)
             while phase_stopping.end_phase(model, order, followed):
                 model = self._next_model(model, position, order)
                 hooks.set_model(model)
                 self._fit(model, position, order, hooks)
-            hooks.end()
+            hooks.on_train_end()
         return model
 
     def _fit(
@@ -251,10 +251,8 @@ class Training:
             events.emit("note", message=order.announcement(model))
         with numerics_checked(self._operation, False):
             evaluation, steps = self._way.evaluation(model)
-        train = fit.fit
-        if keras3.is_model(model):
-            train = functools.partial(keras3_loop.fit, self._context)
-        train(
+        fit.fit(
+            self._context,
             model,
             position,
             end_epoch=order.end_epoch,
@@ -294,17 +292,17 @@ class Training:
         hooks: callbacks.Hooks,
         means: custom_loop.EpochMeans,
     ) -> None:
-        feed = functools.partial(self._feed, model)
-        ordered = keras3.batches(model, self._evaluated.ordered)
-        custom_loop.run(
-            required(self._code.run_fn),
+        loop = custom_loop.Loop(
+            model,
             self._context,
-            strategy=self._strategy,
-            model=model,
-            loop=custom_loop.Loop(model, self._context, position, feed, hooks, means),
-            eval_rows=self._evaluated.rows,
-            eval_dataset=functools.partial(ordered, self._spec.batch_size),
+            position,
+            feed=functools.partial(self._feed, model),
+            hooks=hooks,
+            means=means,
+            taken=self._way.own_steps(model, hooks),
         )
+        run_fn, evaluated = required(self._code.run_fn), self._evaluated
+        custom_loop.run(run_fn, self._context, loop, model, self._strategy, evaluated)
 
     def _chooses_steps(self, model: tf.keras.Model) -> bool:
         """Whether `fit.StepsPerExecution` chooses the steps per execution."""

@@ -58,14 +58,16 @@ class ModelChecker:
         """Rejects a result of `build_model` that is not a compiled model.
 
         Raises:
-          UserError: It is another object, e.g. None, or a model that is not compiled,
-            or a Keras 3 model under a strategy that does not support it.
+          UserError: It is another object, e.g. None, or a model that is not compiled
+            or overrides `fit`, or a Keras 3 model under a strategy that does not
+            support it.
         """
         if model is None:
             raise self._refusal("returned None. End it with `return model`.")
         if keras3.package_of(model) is None:
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
             raise self._refusal(f"returned a {kind}, expected a `tf.keras.Model`.")
+        self._check_overridden(model)
         if keras3.is_model(model) and self._strategy not in keras3.STRATEGIES:
             raise self._refusal(
                 "returned a Keras 3 model (made with the package `keras`), which "
@@ -80,6 +82,24 @@ class ModelChecker:
                 "returned a model that is not compiled. Call "
                 "`model.compile(optimizer, loss, metrics=[…])` before returning it."
             )
+
+    def _check_overridden(self, model: Any) -> None:
+        """Rejects a tf-keras model with a `fit` of its own, and warns of Keras 3's.
+
+        In packages of Keras 3, such as KerasHub, a `fit` around `train_step` prepares
+        rows that `preprocessing_fn` has prepared already.
+        """
+        own = [x for x in ("fit", "evaluate") if keras3.is_overridden(model, x)]
+        if not own or self._own_loop:
+            return
+        text = (
+            f"returned a model that overrides `{own[0]}`, which is not called. "
+            "Training calls `train_step` and `test_step`: override these, or define "
+            "`run_fn(context)`."
+        )
+        if not keras3.is_model(model):
+            raise self._refusal(text)
+        events.emit("warning", message=f"{self._where}: {text}")
 
     def mixed(self, layer: Any) -> UserError:
         """The error of a Keras 3 model with a layer of tf-keras."""

@@ -37,7 +37,7 @@ _OF_FIT = {
     ),
     "evaluate_every": (
         "has no effect on `run_fn`, which evaluates itself",
-        "Remove it, and call `context.model.evaluate` in `run_fn`.",
+        "Remove it, and call `context.loop.evaluate(step)` in `run_fn`.",
     ),
     "accumulate_steps": (
         "has no effect on the steps of `run_fn`",
@@ -73,7 +73,8 @@ class UserModule:
 
     Raises:
       UserError: The module cannot be imported or lacks `build_model`; or its `run_fn`
-        takes other arguments than `context`, or does not suit the strategy.
+        takes other arguments than `context`, or a setting is one that it does not
+        follow.
     """
 
     def __init__(self, spec: WorkerSpec, strategy: str = "one_device"):
@@ -82,7 +83,7 @@ class UserModule:
         self.file = str(self._module.__file__)
         self.run_fn = self._own_loop()
         if self.run_fn:
-            check_own_loop(self.file, strategy, spec.settings)
+            check_own_loop(self.file, spec.settings)
         self._build_model = modules.function(spec.folder, spec.module, "build_model")
         self._where = f"{self.file}: `build_model`"
         unseen = functools.partial(
@@ -322,24 +323,16 @@ class UserModule:
         return run_fn
 
 
-def check_own_loop(file: str, strategy: str, settings: Settings) -> None:
-    """Rejects a `run_fn` under a strategy or with settings that it cannot follow.
+def check_own_loop(file: str, settings: Settings) -> None:
+    """Rejects settings that a `run_fn` cannot follow.
 
     Args:
       file: The user's module.
-      strategy: Name of the strategy.
       settings: The settings of the run.
 
     Raises:
-      UserError: The workers of the strategy take steps independently, or a setting is
-        one that only `fit` follows.
+      UserError: A setting is one that only `fit` follows.
     """
-    if strategy == "parameter_server":
-        raise UserError(
-            f"{file}: `run_fn` needs workers that take each step together, which they "
-            "do not under parameter_server. Use multi_worker_mirrored, or let "
-            "`build_model(context)` take the place of `run_fn`."
-        )
     for key, (why, remedy) in _OF_FIT.items():
         name, _, inner = key.partition(".")
         value = getattr(settings, name)

@@ -57,7 +57,13 @@ def train(
     logging.getLogger("apache_beam").setLevel(logging.WARNING)  # TFX imports it
     run_fn = modules.function(spec.folder, spec.module, "run_fn")
     file = str(modules.load(spec.folder, spec.module).__file__)
-    check_own_loop(file, choice.name, spec.settings)
+    if not choice.is_synchronous:
+        raise UserError(
+            f"{file}: `run_fn` needs workers that take each step together, which they "
+            "do not under parameter_server. Use multi_worker_mirrored, or let "
+            "`build_model(context)` take the place of `run_fn`."
+        )
+    check_own_loop(file, spec.settings)
     if spec.settings.class_weight:
         raise UserError(
             f"{file}: has no effect on `run_fn(fn_args)`, which reads the rows itself",

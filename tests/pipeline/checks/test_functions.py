@@ -104,12 +104,41 @@ def test_build_model_takes_one_argument(write, workload, arguments, is_fine):
         assert "Define `def build_model(context)` there" in problem
 
 
-def test_parameter_servers_take_no_loop_of_its_own(write, workload):
+SERVERS = "trainer.distribution.strategy=parameter_server"
+
+
+def test_parameter_servers_take_no_module_for_tfx(write, workload):
     write("model.py", "def run_fn(fn_args): ...\n")
-    problem = only(workload, "trainer.distribution.strategy=parameter_server")
+    problem = only(workload, SERVERS)
     assert problem.key == "trainer.distribution.strategy"
-    assert "`model` has its own training loop, `run_fn`" in str(problem)
+    assert "`model` has its own training loop, `run_fn(fn_args)`" in str(problem)
     assert "Use `multi_worker_mirrored`" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_fine"),
+    [
+        ("loop.steps()", False),
+        ("context.loop.steps()", False),
+        ("loop.train(step)", True),
+        ("(loop.steps() if alone else loop.train(step))", True),
+        ("split.steps(3)", True),  # of another object
+        ("elsewhere(context)", True),
+    ],
+)
+def test_parameter_servers_take_a_loop_that_schedules_its_steps(
+    write, workload, loop, is_fine
+):
+    model = "def build_model(context): ...\n"
+    write("model.py", f"{model}def run_fn(context):\n  for x in {loop}:\n    pass\n")
+    assert found(workload, "trainer.distribution.strategy=mirrored") == []
+    if is_fine:
+        assert found(workload, SERVERS) == []
+        return
+    problem = only(workload, SERVERS)
+    assert problem.key == "trainer.distribution.strategy"
+    assert "model.py:3: `loop.steps()` needs workers that take each" in str(problem)
+    assert "Call `loop.train(step)`, which" in str(problem)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ import collections
 import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
-import tf_keras
 
 from strategos.components.errors import required
 from strategos.components.trainer.compat import (
@@ -36,15 +35,16 @@ from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.checkpoint_callback import Keeper
 from strategos.components.trainer.loop.model_builder import ModelBuilder
-from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.loop.servers import update_lock
-from strategos.components.trainer.loop.servers.evaluation import SharedEvaluation
+from strategos.components.trainer.loop.servers.async_hooks import AsyncHooks
+from strategos.components.trainer.loop.servers.evaluation import (
+    SharedEvaluation,
+    WorkerBatches,
+)
+from strategos.components.trainer.loop.servers.worker_steps import WorkerSteps
 from strategos.components.trainer.model.comparison import structure
 
 Callbacks = list[tf.keras.callbacks.Callback]
-
-STEPS_AHEAD = 8
-"""Most steps per worker that are scheduled and have not been reported yet."""
 
 _LOOK_SECONDS = 0.2
 
@@ -112,8 +112,8 @@ class Asynchronous:
         ours, ordinary = map(structure.of, (model, self._ordinary))
         structure.check(ours, ordinary, "for the workers", "for the coordinator")
         _follow(model, self._ordinary)
-        if keras3.is_model(model):  # its steps are locked in `keras3_loop`
-            keras3.build(model, self._builder.sample(model))
+        if keras3.is_model(model) and not self._builder.code.run_fn:
+            keras3.build(model, self._builder.sample(model))  # locked in `steps`
         elif self._workers > 1:
             update_lock.lock_updates(model)
         return model
@@ -122,21 +122,38 @@ class Asynchronous:
         self, keeper: Keeper, callbacks: Callbacks, model: tf.keras.Model, *others: Any
     ) -> AsyncHooks:
         """The hooks of the training, with the arguments of every `Hooks`."""
-        split, workers = self._builder.evaluated, self._workers
-        share = functools.partial(split.remote, epochs=None, pipelines=workers)
-        feed = functools.partial(keras3.batches(model, share), self._batch_size)
-        steps = split.steps(self._batch_size)
+        evaluate = None
+        if not self._builder.code.run_fn:  # the user's loop evaluates itself
+            evaluate = SharedEvaluation(model, self._evaluated(model)).run
         return AsyncHooks(
             callbacks,
             model,
             *others,
-            workers=workers,
-            evaluate=SharedEvaluation(model, feed, steps=steps, workers=workers).run,
+            workers=self._workers,
+            evaluate=evaluate,
             pauses=keeper.is_due,
         )
 
+    def own_steps(self, model: tf.keras.Model, hooks: Hooks) -> WorkerSteps:
+        """How the workers take the steps of the user's own loop.
+
+        Args:
+          model: The workers' model.
+          hooks: The hooks of the training.
+        """
+        assert isinstance(hooks, AsyncHooks)
+        return WorkerSteps(model, hooks, self._evaluated(model))
+
+    def _evaluated(self, model: tf.keras.Model) -> WorkerBatches:
+        """The evaluation batches of each worker."""
+        split, workers = self._builder.evaluated, self._workers
+        share = functools.partial(split.remote, epochs=None, pipelines=workers)
+        feed = functools.partial(keras3.batches(model, share), self._batch_size)
+        steps = split.steps(self._batch_size)
+        return WorkerBatches(feed, steps=steps, workers=workers)
+
     def feed(self, model: tf.keras.Model, **stream: Any) -> Any:
-        """The input of `fit`, with a separate input pipeline for each worker.
+        """The training batches, with a separate input pipeline for each worker.
 
         The streams have no end: a worker that is faster than the others takes more than
         its share.
@@ -154,11 +171,9 @@ class Asynchronous:
         def of_worker(*_: tf.distribute.InputContext) -> tf.data.Dataset:
             return remote(pipeline=index())
 
-        if keras3.is_model(model):
-            strategy = tf.distribute.get_strategy()
-            coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-            return coordinator.create_per_worker_dataset(of_worker)
-        return tf_keras.utils.experimental.DatasetCreator(of_worker)
+        strategy = tf.distribute.get_strategy()
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        return coordinator.create_per_worker_dataset(of_worker)
 
     def evaluation(self, model: tf.keras.Model) -> tuple[Any, int | None]:
         """None: the hooks evaluate, on the workers."""
@@ -210,83 +225,3 @@ def _placement(variables: list[tf.Variable]) -> list[str]:
 def _server_of(variable: tf.Variable) -> str:
     device = tf.DeviceSpec.from_string(variable.device)
     return f"{device.job}-{device.task}"
-
-
-class AsyncHooks(Hooks):
-    """Callbacks of an asynchronous run: steps end some time after being scheduled.
-
-    The callbacks of a step are called once the step has ended, in the order of
-    scheduling, with plain numbers. So batch-level callbacks work, which Keras rejects
-    under this strategy. At most `STEPS_AHEAD` steps per worker are scheduled ahead.
-
-    Args:
-      callbacks: The callbacks, in the order in which they are called.
-      model: The model that the callbacks get.
-      position: The position of training.
-      epochs: Passes over the data.
-      workers: Number of workers.
-      evaluate: Called after each epoch with these hooks; returns the metrics.
-      pauses: Maps a step number to whether callbacks need the exact weights after that
-        step, e.g. to save a checkpoint. If so, all scheduled steps end before the
-        callbacks are called.
-    """
-
-    def __init__(
-        self,
-        callbacks: Callbacks,
-        model: tf.keras.Model,
-        position: Position,
-        epochs: int,
-        *,
-        workers: int,
-        evaluate: Callable[[tf.keras.callbacks.CallbackList], dict[str, Any]],
-        pauses: Callable[[int], bool],
-    ):
-        super().__init__(callbacks, model, position, epochs)
-        self._check_timing = (
-            False  # or Keras warns of slow callbacks: it times our waiting
-        )
-        strategy = tf.distribute.get_strategy()
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._under_way: collections.deque[tuple[int, Any]] = collections.deque()
-        self._most = STEPS_AHEAD * workers
-        self._evaluate, self._pauses = evaluate, pauses
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Does nothing: the step is scheduled, but has not begun."""
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Adds a scheduled step; reports steps that have ended, if due.
-
-        Args:
-          batch: Number of the batch in this call of `fit`.
-          logs: The step's future result.
-        """
-        self._under_way.append((batch, logs))
-        if self._pauses(self.step_of(batch)):
-            self._coordinator.join()
-            self._report_all()
-        elif len(self._under_way) > self._most:
-            self._report_oldest()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Waits for all steps and evaluates, so that callbacks get `val_…` too."""
-        self._report_all()
-        metrics = self._evaluate(self)
-        logs.update({f"val_{name}": value for name, value in metrics.items()})
-        super().on_epoch_end(epoch, logs)
-
-    def _report_all(self) -> None:
-        while self._under_way:
-            self._report_oldest()
-
-    def _report_oldest(self) -> None:
-        """Waits for the oldest scheduled step and calls the callbacks for it."""
-        batch, result = self._under_way.popleft()
-        logs = result.fetch()
-        self._position.is_exact = not self._under_way
-        super().on_train_batch_begin(batch)
-        super().on_train_batch_end(batch, logs)
-
-    def _disallow_batch_hooks_in_ps_strategy(self) -> None:
-        """Allows batch-level callbacks: they are called with plain numbers here."""

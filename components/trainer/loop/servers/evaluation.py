@@ -9,7 +9,8 @@ With one worker the sums have the order, and so the digits, of one device.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,35 +22,62 @@ from strategos.components.trainer.loop.servers import update_lock
 _STEPS = 8  # of a worker between two reports
 
 
-class SharedEvaluation:
-    """The evaluations of one training, called in the scope of its strategy.
+class WorkerBatches:
+    """The evaluation batches of each worker, read by that worker.
 
     Args:
-      model: A compiled model of either Keras, with variables on parameter servers.
       feed: Called as `feed(pipeline=worker)` in a function that runs on that worker.
         Returns its batches of one pass after the other: of n workers, worker 0 gets
         batches 0, n, 2n, … of all passes in a row.
       steps: Batches of a pass.
       workers: Number of workers.
+
+    Attributes:
+      workers: The numbers of all workers.
     """
 
     def __init__(
-        self,
-        model: tf.keras.Model,
-        feed: Callable[..., tf.data.Dataset],
-        *,
-        steps: int,
-        workers: int,
+        self, feed: Callable[..., tf.data.Dataset], *, steps: int, workers: int
     ):
-        self._model, self._feed, self._steps = model, feed, steps
-        self._workers = range(workers)
+        self._feed, self._steps, self.workers = feed, steps, range(workers)
         self._strategy = tf.distribute.get_strategy()
-        self._test = _step(model, is_alone=workers == 1)
+        self._iterators: list[Any] = []
+        self._begun = 0  # batches of all passes so far
+
+    def begin_pass(self) -> list[int]:
+        """Begins a pass; returns the worker of each batch, in the order of batches."""
+        if not self._iterators:
+            self._iterators = list(map(self._iterator, self.workers))
+        first, self._begun = self._begun, self._begun + self._steps
+        return [batch % len(self.workers) for batch in range(first, self._begun)]
+
+    @contextlib.contextmanager
+    def on(self, worker: int) -> Iterator[Any]:
+        """Runs the `with` block's operations on a worker; yields its iterator."""
+        with self._strategy.scope(), tf.device(_device(worker)):
+            yield self._iterators[worker]
+
+    def _iterator(self, worker: int) -> Any:
+        with tf.device(_device(worker)):
+            feed = tf.function(lambda: self._feed(pipeline=worker), autograph=False)
+            return iter(feed())
+
+
+class SharedEvaluation:
+    """The evaluations of one training, called in the scope of its strategy.
+
+    Args:
+      model: A compiled model of either Keras, with variables on parameter servers.
+      batches: The batches of all workers.
+    """
+
+    def __init__(self, model: tf.keras.Model, batches: WorkerBatches):
+        self._model, self._batches = model, batches
+        self._strategy = tf.distribute.get_strategy()
+        self._test = _step(model, is_alone=len(batches.workers) == 1)
         self._run = self._several
         if not model.run_eagerly:
             self._run = tf.function(self._several, autograph=False)
-        self._batches: list[Any] = []
-        self._begun = 0  # batches of all passes so far
 
     def run(self, hooks: tf.keras.callbacks.CallbackList) -> dict[str, float]:
         """Evaluates on all batches once.
@@ -60,42 +88,32 @@ class SharedEvaluation:
         Returns:
           The metrics.
         """
-        if not self._batches:
-            self._batches = list(map(self._batches_of, self._workers))
+        workers, owners = self._batches.workers, self._batches.begin_pass()
         hooks.on_test_begin()
         self._model.reset_metrics()
-        batches = range(self._begun, self._begun + self._steps)
-        left = [_share(batches, worker, self._workers) for worker in self._workers]
-        last = (batches.stop - 1) % len(self._workers)
-        left[last] -= 1  # the last batch comes after all others
+        *others, last = owners  # the last batch comes after all others
+        left = [others.count(worker) for worker in workers]
         done = 0
-        with concurrent.futures.ThreadPoolExecutor(len(self._workers)) as threads:
-            while done < self._steps - 1:
+        with concurrent.futures.ThreadPoolExecutor(len(workers)) as threads:
+            while done < len(others):
                 due = [min(_STEPS, steps) for steps in left]
                 left = [steps - now for steps, now in zip(left, due, strict=True)]
                 hooks.on_test_batch_begin(done)
-                list(threads.map(self._take, self._workers, due))
+                list(threads.map(self._take, workers, due))
                 done += sum(due)
                 hooks.on_test_batch_end(done - 1, self._logs({}))
         hooks.on_test_batch_begin(done)
         logs = self._logs(self._take(last, 1))
         hooks.on_test_batch_end(done, logs)
-        self._begun = batches.stop
         hooks.on_test_end(logs)
         return logs
-
-    def _batches_of(self, worker: int) -> Any:
-        """An iterator, on a worker, over its batches."""
-        with tf.device(_device(worker)):
-            feed = tf.function(lambda: self._feed(pipeline=worker), autograph=False)
-            return iter(feed())
 
     def _take(self, worker: int, steps: int) -> dict[str, Any]:
         """Evaluates on some batches of a worker; the logs of the last one."""
         if not steps:
             return {}
-        with self._strategy.scope(), tf.device(_device(worker)):
-            return self._run(self._batches[worker], tf.constant(steps))
+        with self._batches.on(worker) as batches:
+            return self._run(batches, tf.constant(steps))
 
     def _several(self, batches: Any, steps: tf.Tensor) -> dict[str, Any]:
         def one(number: tf.Tensor) -> tuple[tf.Tensor]:
@@ -121,11 +139,6 @@ def _plain(value: Any) -> Any:
     """A metric's result as a number, or an array of one value for each class."""
     array = np.asarray(value)
     return array if array.ndim else array.item()
-
-
-def _share(batches: range, worker: int, workers: range) -> int:
-    """How many of some batches a worker has: those of its number modulo all."""
-    return sum(batch % len(workers) == worker for batch in batches)
 
 
 def _device(worker: int) -> str:

@@ -23,15 +23,19 @@ from strategos.components.trainer.compat import keras3
 _numbers = itertools.count()
 
 
-def lock_updates(model: tf.keras.Model) -> None:
+def lock_updates(model: tf.keras.Model) -> list[Any]:
     """Lets one worker at a time run `apply_gradients` of the model's optimizers.
 
     Each optimizer has its own lock, on the parameter server of its step counter. The
-    lock is a tensor of the step that holds it, so a step that fails releases it.
+    lock is a tensor of the step that holds it, so a step that fails releases it. An
+    optimizer that is locked already stays as it is.
 
     Args:
       model: A compiled model with variables on parameter servers. All optimizers that
         TensorFlow tracks in it are locked, e.g. a second one for a `train_step`.
+
+    Returns:
+      These optimizers.
 
     Raises:
       UserError: The model is compiled with an optimizer without Keras's
@@ -45,9 +49,15 @@ def lock_updates(model: tf.keras.Model) -> None:
             "under parameter_server with several workers the updates of another one "
             "cannot be kept apart. Replace it, or set trainer.distribution.workers: 1."
         )
-    for part in tf.train.TrackableView(model).descendants():
-        if keras3.is_optimizer(part):
-            _lock(part)
+    parts = tf.train.TrackableView(model).descendants()
+    optimizers = list(filter(keras3.is_optimizer, parts))
+    for optimizer in optimizers:
+        # That of Keras 3 calls its `apply`, which a loop may call, too.
+        name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+        if name not in vars(optimizer):
+            lock = _lock_apply if name == "apply" else _lock_apply_gradients
+            lock(optimizer)
+    return optimizers
 
 
 def lock_of(
@@ -84,7 +94,7 @@ def lock_of(
     return locked
 
 
-def _lock(optimizer: tf.keras.optimizers.Optimizer) -> None:
+def _lock_apply_gradients(optimizer: Any) -> None:
     locked, apply_gradients = lock_of(optimizer), optimizer.apply_gradients
 
     def apply_exclusively(
@@ -95,3 +105,21 @@ def _lock(optimizer: tf.keras.optimizers.Optimizer) -> None:
             return apply_gradients(pairs, *args, **kwargs)
 
     optimizer.apply_gradients = apply_exclusively
+
+
+def _lock_apply(optimizer: Any) -> None:
+    locked, apply = lock_of(optimizer), optimizer.apply
+
+    def apply_exclusively(
+        grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        gradients, variables = list(grads), trainable_variables
+        if variables is not None:
+            variables = list(variables)
+            if not optimizer.built:  # initial values cannot wait for a lock
+                with tf.init_scope():
+                    optimizer.build(variables)
+        with locked([each for each in gradients if each is not None]):
+            apply(gradients, variables)
+
+    optimizer.apply = apply_exclusively

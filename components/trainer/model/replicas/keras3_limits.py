@@ -84,6 +84,7 @@ LIMITS = (
         "has a `train_step` of its own",
         "needs a lock around the update, which the method does not take",
         "Remove the method",
+        loop="fit",
         under=(_SERVERS,),
     ),
     Limit(

@@ -71,7 +71,7 @@ def settle(
     few = 0 < rest < max(sizes)
     reason = _TPU if fixed else _obstacle(model, settings, sums_rows, few)
     if not reason:
-        if not keras3.is_model(model):  # `keras3_loop` weighs its gradients
+        if not keras3.is_model(model):  # `steps` weighs its gradients
             _weigh(model, context)
         return context
     if fixed or not own_loop:

@@ -21,7 +21,10 @@ STRATEGIES = {
     "one_device": {"strategy": "one_device"},
     "mirrored": {"strategy": "mirrored", "devices": 2},
     "multi_worker": {"strategy": "multi_worker_mirrored", "workers": 2},
+    "central_storage": {"strategy": "central_storage", "devices": 2},
+    "servers": {"strategy": "parameter_server", "workers": 1, "parameter_servers": 2},
 }
+ALONE = ("one_device", "servers")  # a step is taken by one replica
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +71,9 @@ def on_one_device(train):
 def test_the_example_gives_the_curve_of_fit_under_any_strategy(
     fitted, on_one_device, train, strategy
 ):
-    alone = strategy == "one_device"
-    _, facts = on_one_device if alone else train("custom_loop", strategy)
-    assert facts["replicas"] == (1 if strategy == "one_device" else 2)
+    is_known = strategy == "one_device"
+    _, facts = on_one_device if is_known else train("custom_loop", strategy)
+    assert facts["replicas"] == (1 if strategy in ALONE else 2)
     assert set(facts["history"]) == {"loss", "val_accuracy"}
     for name, values in facts["history"].items():
         assert values == pytest.approx(fitted["history"][name], abs=1e-5), name
@@ -222,6 +225,26 @@ def test_it_may_stop_early(train, digits, capfd):
             """,
             r"training fails: .*wrong_loop.py:\d+: AttributeError: .*strategie",
         ),
+        *(
+            (
+                f"""
+                from model import build_model
+                def run_fn(context):
+                    for epoch in context.loop.epochs():
+                        context.loop.{call}
+                """,
+                message,
+            )
+            for call, message in [
+                ("train(lambda batch: 1.0)", "received a float; .* no values by name"),
+                ("train(lambda batch: None)", "received None; .* no values by name"),
+                ("evaluate(lambda batch: None)", "received None; .* no values"),
+                (
+                    "train(lambda batch: {'loss': batch[1]})",
+                    r"returns `loss` of the shape \(32, 1\)\n +Allowed: a scalar",
+                ),
+            ]
+        ),
     ],
 )
 def test_a_wrong_loop_fails_with_the_reason(train, digits, source, message):
@@ -238,10 +261,21 @@ def in_this_process(spec, operation):
     return session.train(spec, operation, ClusterSpec(), f"{spec.model_dir}/weights")
 
 
-def test_a_custom_loop_is_rejected_under_asynchronous_training(train, monkeypatch):
-    monkeypatch.setitem(STRATEGIES, "asynchronous", {"strategy": "parameter_server"})
-    with pytest.raises(UserError, match="`run_fn` .* under parameter_server"):
-        train("custom_loop", "asynchronous")
+@pytest.mark.long
+def test_a_value_of_each_replica_is_rejected(train, digits):
+    source = """
+    import tensorflow as tf
+    from model import build_model
+    def run_fn(context):
+        def rows(features, label):
+            return tf.shape(label)[0]
+        for epoch in context.loop.epochs():
+            context.loop.train(
+                lambda batch: {"rows": context.strategy.run(rows, args=batch)})
+    """
+    digits.write_module("each_loop", source)
+    with pytest.raises(UserError, match="returns `rows` of each replica\n.*one scalar"):
+        train("each_loop", "mirrored")
 
 
 @pytest.mark.parametrize(

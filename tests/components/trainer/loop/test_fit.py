@@ -182,9 +182,18 @@ def executions():
 
         chooses = fit.StepsPerExecution(position, until_due, clock=lambda: now[0])
         hooks = Hooks([Steps(), chooses], model, position, 2)
-        hooks.begin()
         data = tf.data.Dataset.from_tensors((tf.ones([4, 2]), tf.ones([4, 1]))).repeat()
-        model.fit(data, epochs=2, steps_per_epoch=100, callbacks=hooks, verbose=0)
+        hooks.on_train_begin()
+        fit.fit(
+            None,
+            model,
+            position,
+            end_epoch=2,
+            feed=lambda step: data,
+            evaluation=data,
+            evaluation_steps=1,
+            hooks=hooks,
+        )
         return ends
 
     return run
@@ -241,8 +250,9 @@ def test_each_evaluation_sees_all_rows_whatever_the_pace_of_the_epoch_before(
 
     chooses = fit.StepsPerExecution(position, lambda _: math.inf, lambda: now[0])
     hooks = Hooks([Told(), chooses], model, position, 4)
-    hooks.begin()
+    hooks.on_train_begin()
     fit.fit(
+        None,
         model,
         position,
         end_epoch=4,
@@ -300,9 +310,9 @@ def furthest(strategy, steps, first):
 
     with strategy.scope():
         hooks = Hooks([Told()], model, position, 2)
-        hooks.begin()
+        hooks.on_train_begin()
         fit.fit(
-            model, position, end_epoch=2,
+            None, model, position, end_epoch=2,
             feed=lambda step: batches.repeat(), evaluation=batches,
             evaluation_steps=19, hooks=hooks)
     assert len(gaps) == 4
@@ -356,3 +366,107 @@ def test_checkpoints_are_due_after_a_number_of_steps_or_some_time():
         20,
     ]
     assert keeper("5m").steps_until_due(50) == math.inf
+
+
+OF_FIT = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from strategos.components.trainer.loop import fit
+from strategos.components.trainer.loop.callbacks import Hooks
+from strategos.components.trainer.loop.position import Position
+
+rows = np.random.default_rng(0).normal(size=(87, 3)).astype(np.float32)
+labels = (rows.sum(1, keepdims=True) > 0).astype(np.float32)
+batches = tf.data.Dataset.from_tensor_slices((rows, labels)).batch(8)
+folder = sys.argv[1]
+
+class Own(tf_keras.Sequential):
+    def train_step(self, data):
+        logs = super().train_step(data)
+        tf.summary.scalar("loss of a step", logs["loss"])
+        return {**logs, "norm": tf.linalg.global_norm(self.trainable_weights)}
+
+    def test_step(self, data):
+        logs = super().test_step(data)
+        tf.summary.scalar("loss of a test", logs["loss"])
+        return logs
+
+class Told(tf_keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+def told(name):
+    def call(self, *arguments, logs=None):
+        logs = logs or (arguments[-1] if isinstance(arguments[-1], dict) else {})
+        numbers = [x for x in arguments if isinstance(x, int)]
+        values = {key: float(value) for key, value in logs.items()}
+        stops = name == "on_train_batch_end" and self.stops
+        self.calls.append([name, numbers, values])
+        self.model.stop_training |= stops and len(self.calls) > 60
+    return call
+
+for when in ("begin", "end"):
+    for what in ("train", "epoch", "train_batch", "test", "test_batch"):
+        name = f"on_{what}_{when}"
+        setattr(Told, name, told(name))
+
+def trained(kind, ours, steps, stops):
+    tf_keras.utils.set_random_seed(1)
+    layers = tf_keras.layers
+    model = kind([layers.Dense(4, "relu"), layers.Dense(1, "sigmoid")])
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy", "AUC"],
+                  steps_per_execution=steps)
+    model.build((None, 3))
+    logs = f"{folder}/{kind.__name__}-{ours}-{steps}-{stops}"
+    callback = Told()
+    callback.stops = stops
+    board = tf_keras.callbacks.TensorBoard(logs, update_freq=1, write_graph=False)
+    callbacks = [callback, board]
+    if ours:
+        position = Position(11, total=33)
+        hooks = Hooks(callbacks, model, position, 3)
+        hooks.on_train_begin()
+        fit.fit(None, model, position, end_epoch=3,
+                feed=lambda step: batches.repeat(), evaluation=batches.repeat(),
+                evaluation_steps=11, hooks=hooks)
+        hooks.on_train_end()
+    else:
+        model.fit(batches.repeat(), epochs=3, steps_per_epoch=11, verbose=0,
+                  validation_data=batches.repeat(), validation_steps=11,
+                  callbacks=callbacks)
+    weights = [each.tolist() for each in model.get_weights()]
+    return callback.calls, model.history.history, weights, summaries(logs)
+
+def summaries(logs):
+    found = []
+    for file in sorted(tf.io.gfile.glob(f"{logs}/*/events*")):
+        for event in tf.compat.v1.train.summary_iterator(file):
+            for value in event.summary.value:
+                if value.HasField("tensor") and "steps_per_second" not in value.tag:
+                    number = float(tf.make_ndarray(value.tensor))
+                    found.append([file.split("/")[-2], value.tag, event.step, number])
+    return sorted(found)
+
+different = []
+for kind in (tf_keras.Sequential, Own):
+    for steps in (1, 4):
+        for stops in (False, True):
+            pairs = zip(*(trained(kind, ours, steps, stops) for ours in (True, False)))
+            names = ("calls", "history", "weights", "summaries")
+            for name, (one, other) in zip(names, pairs):
+                if one != other or not one:
+                    different.append([kind.__name__, steps, stops, name,
+                                      str(one)[:2000], str(other)[:2000]])
+print(json.dumps(different))
+"""
+
+
+@pytest.mark.long
+def test_calls_logs_weights_and_summaries_are_those_of_keras_own_fit(
+    warm_tensorflow, tmp_path
+):
+    """Of stock and own steps, one and four at a time, also where a callback stops."""
+    assert warm_tensorflow.script(OF_FIT, str(tmp_path)).answer() == []

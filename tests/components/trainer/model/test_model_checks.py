@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from strategos.components import events
 from strategos.components.errors import UserError
 from strategos.components.targets.label import Label
 
@@ -212,6 +213,25 @@ def test_anything_but_a_compiled_model_is_rejected(tf, checker, returned, messag
     with pytest.raises(UserError, match=message) as raised:
         checker.check_kind(returned(tf))
     assert str(raised.value).startswith(WHERE)
+
+
+@pytest.mark.parametrize("name", ["fit", "evaluate"])
+def test_a_fit_of_the_models_own_is_rejected_and_a_warning_for_keras_3(
+    package, tf, checker, name, monkeypatch
+):
+    def own(self, *arguments, **words):
+        return None
+
+    kind = type("Own", (package.Sequential,), {name: own})
+    model, warnings = kind([package.layers.Dense(1)]), []
+    model.compile("sgd", "mse")
+    monkeypatch.setattr(events, "emit", lambda _, message: warnings.append(message))
+    if package is tf.keras:
+        with pytest.raises(UserError, match=f"overrides `{name}`, .*run_fn"):
+            checker.check_kind(model)
+    else:
+        checker.check_kind(model)
+        assert f"overrides `{name}`, which is not called" in warnings[0]
 
 
 def _with_input(keras, shape, name, dtype=None):

@@ -365,7 +365,6 @@ def test_metrics_built_in_the_first_step_count_the_whole_epoch(tmp_path, package
         seen = Recorder()
         followed = [seen, keeper, *([_Stop(position)] if stops else [])]
         hooks = Hooks(followed, model, position, 1)
-        hooks.begin()
         with keeper.writing():
             model.fit(
                 data.skip(position.step),

@@ -178,6 +178,38 @@ def build_model(context):
     return model
 """
 
+# A loop with a second optimizer, which is made here, for half of the weights.
+LOOP = """
+import tensorflow as tf
+
+def run_fn(context):
+    model, strategy = context.model, context.strategy
+    model.second = Counting()
+    weights = list(model.trainable_variables)
+
+    def replica_step(features, label):
+        with tf.GradientTape() as tape:
+            error = tf.cast(label, tf.float32) - model(features, training=True)
+            loss = tf.reduce_mean(tf.square(error))
+        gradients = tape.gradient(loss, weights)
+        model.optimizer.apply_gradients(zip(gradients[:2], weights[:2]))
+        if hasattr(model.second, "apply"):
+            model.second.apply(gradients[2:], weights[2:])
+        else:
+            model.second.apply_gradients(zip(gradients[2:], weights[2:]))
+        return loss
+
+    @tf.function
+    def step(batch):
+        loss = strategy.run(replica_step, args=batch)
+        return {"loss": strategy.reduce("SUM", loss, axis=None)}
+
+    for _ in context.loop.epochs():
+        context.loop.train(step)
+        updates = [int(x.iterations.numpy()) for x in (model.optimizer, model.second)]
+        context.loop.end_epoch(loss_first=updates[0], loss_second=updates[1])
+"""
+
 
 @pytest.fixture(scope="module")
 def trained(workload, spec_of, train_only):
@@ -187,6 +219,8 @@ def trained(workload, spec_of, train_only):
     workload.write_module("embedding", EMBEDDING)
     workload.write_module("counting", COUNTING)
     workload.write_module("counting_of_keras_3", COUNTING_OF_KERAS_3)
+    workload.write_module("counting_loop", COUNTING + LOOP)
+    workload.write_module("counting_loop_of_keras_3", COUNTING_OF_KERAS_3 + LOOP)
     workload.write_module("towers", OPTIMIZERS)
 
     def train(module, distribution, epochs, seed=1, **hyperparameters):
@@ -244,6 +278,16 @@ def test_no_update_of_a_users_optimizer_is_lost_or_seen_in_part(trained, gang):
 def test_no_update_and_no_metric_of_keras_3_is_lost_or_seen_in_part(trained):
     weights, steps = trained("counting_of_keras_3", TWO_WORKERS, epochs=4)
     assert len(weights) == 5 and steps == [STEPS]
+    for name, value in weights.items():
+        assert value.min() == value.max() == 4 * STEPS, name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("module", ["counting_loop", "counting_loop_of_keras_3"])
+def test_no_update_of_an_own_loop_is_lost_or_seen_in_part(trained, module):
+    weights, updates = trained(module, TWO_WORKERS, epochs=4)
+    assert updates == [4 * STEPS, 4 * STEPS]
+    assert len(weights) == 5
     for name, value in weights.items():
         assert value.min() == value.max() == 4 * STEPS, name
 

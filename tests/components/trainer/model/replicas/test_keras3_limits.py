@@ -25,7 +25,7 @@ import keras
 from strategos.components.trainer.compat import keras3
 from strategos.components.trainer.data import distributed, parts
 from strategos.components.trainer.distribution import devices
-from strategos.components.trainer.loop import keras3_loop
+from strategos.components.trainer.loop import fit
 from strategos.components.trainer.loop.callbacks import Hooks
 from strategos.components.trainer.loop.model_builder import configure_step
 from strategos.components.trainer.loop.position import Position
@@ -113,14 +113,14 @@ def curve(strategy, *how, batch=32, every=None):
         position = Position(steps, total=total, evaluate_every=every)
         hooks = Hooks([join(kept)], model, position, context.epochs)
         divided = functools.partial(distributed.batches, strategy)
-        hooks.begin()
-        keras3_loop.fit(
+        hooks.on_train_begin()
+        fit.fit(
             context, model, position, end_epoch=context.epochs, hooks=hooks,
             feed=lambda _: divided(
                 lambda **share: feed(train, batch, **share).repeat()),
             evaluation=divided(lambda **share: feed(evaluation, 128, **share).repeat()),
             evaluation_steps=1)
-        hooks.end()
+        hooks.on_train_end()
     assert position.step == total and len(kept.weights) == 3
     return model.history.history, kept.weights, model.get_weights()
 
