@@ -2,21 +2,22 @@
 
     python -m strategos.components.container.entry kubeflow|vertex ARGUMENTS
 
-Under the launcher of Kubeflow Pipelines, TFX's entry point alone fails: inputs come
-without their types, and with URLs that TensorFlow cannot open although the files are in
-a folder of the container. So types are taken from the specification of the inputs, and
-URLs become paths and, in the output file, URLs again. Before the executor runs, the
-user's modules are downloaded if the environment names their archive.
+TFX's entry point alone fails or depends on TensorFlow to open URLs. So executors work
+on copies in folders of the container, and in the output file their paths become URLs
+again. The launcher of Kubeflow Pipelines copies to and from its folders, and gives
+inputs without their types, which are taken from the specification of the inputs. Vertex
+AI's copies nothing, so that this program does. Before the executor runs, the user's
+modules are downloaded if the environment names their archive.
 
-With an engine other than `direct`, workers in other containers open the artifacts. So
-URLs stay, with `s3://` for `minio://`, and the launcher finds no files to copy: of all
-artifacts, or on S3, which TensorFlow cannot open, of the examples.
+Examples stay in the store, where executors and workers of an engine stream them: always
+on Vertex AI, and on Kubeflow Pipelines with an engine other than `direct`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import logging
 import os
@@ -29,13 +30,15 @@ from typing import Any
 from strategos.components import worker_process
 from strategos.components.container import mounts, step_log, step_record, warm_start
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, object_stores, storage, temporary
 from strategos.components.processes import without_collections
 from strategos.components.shards.engine import VARIABLE, Engine
+from strategos.components.trainer.operation import Operation
 from strategos.components.user_code import archive
 
 _CALL = "--json_serialized_invocation_args"
 _INPUTS = "--json_serialized_inputs_spec_args"
+_EXECUTOR, _PACKAGE = "--executor_class_path", "strategos."
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,12 +52,12 @@ def main(arguments: Sequence[str]) -> int:
         os.environ.setdefault(name, value)
     try:
         with archive.of_step(launcher), step_log.opened() as event_file:
-            if launcher == "kubeflow" and Engine.from_environment().runner != "direct":
-                _execute_on_urls(rest, event_file)
-            elif launcher == "kubeflow":
-                _execute_on_mounts(rest, mounts.Mounts(), event_file)
+            if launcher == "vertex":
+                _execute_on_copies(rest, event_file)
+            elif Engine.from_environment().runner != "direct":
+                _execute_on_urls(rest, mounts.Mounts(), event_file, "kubeflow.root")
             else:
-                _execute_there(rest, event_file)
+                _execute_on_mounts(rest, mounts.Mounts(), event_file)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -69,7 +72,7 @@ def _execute_on_mounts(
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
     step_call, inputs = json.loads(words[at_call]), json.loads(words[at_inputs])
     record = step_record.taken_from(step_call)
-    scheme = next((mounts.scheme_of(uri) for uri in _outputs(step_call)), "")
+    scheme = next((mounts.scheme_of(uri) for uri in _uris(step_call["outputs"])), "")
     call = mounts.mapped(step_call, mounted.local)
     _fill_types(call, inputs)
     _make_folders(call)
@@ -79,83 +82,117 @@ def _execute_on_mounts(
     step_record.write(record, step_call, mounted.local, event_file)
 
 
-def _execute_on_urls(arguments: Sequence[str], event_file: Path) -> None:
-    """Runs an executor on files of the object store.
+def _execute_on_copies(arguments: Sequence[str], event_file: Path) -> None:
+    """Runs an executor on files that this program copies.
+
+    Checkpoints stay in the store: a step that is started again resumes from them.
 
     Raises:
-      UserError: Nothing can be written to the store.
+      UserError: The object store cannot be read or written.
+    """
+    call = json.loads(arguments[arguments.index(_CALL) + 1])
+    output_file = call["outputs"]["outputFile"]
+    name = hashlib.sha256(output_file.encode()).hexdigest()[:12]
+    with temporary.shared(name) as folder:
+        # The same paths again, as they are part of the key of the checkpoints.
+        mounted = mounts.Mounts({mounts.VARIABLE: folder})
+        _execute_on_urls(arguments, mounted, event_file, "vertex.root", copies=True)
+
+
+def _execute_on_urls(
+    arguments: Sequence[str],
+    mounted: mounts.Mounts,
+    event_file: Path,
+    key: str,
+    *,
+    copies: bool = False,
+) -> None:
+    """Runs an executor on examples in the object store, and on copies of the rest.
+
+    Args:
+      arguments: The arguments of TFX's entry point.
+      mounted: The folders for the copies.
+      event_file: The step's event file.
+      key: The setting that names the store, for messages.
+      copies: Whether to copy; else, the launcher does.
+
+    Raises:
+      UserError: The object store cannot be read or written.
     """
     words = list(arguments)
     at_call, at_inputs = words.index(_CALL) + 1, words.index(_INPUTS) + 1
     step_call = json.loads(words[at_call])
     record = step_record.taken_from(step_call)
     _fill_types(step_call, json.loads(words[at_inputs]))
-    mounted, streamed = mounts.Mounts(), step_record.uris(step_call, "Examples")
+    is_ours = words[words.index(_EXECUTOR) + 1].startswith(_PACKAGE)
+    streamed = step_record.uris(step_call, "Examples") if is_ours else set()
 
     def seen(uri: str) -> str:
         url = mounts.opened_by_workers(uri)
-        is_copy = filesystems.needs_copies(url) and uri not in streamed
-        return mounted.local(uri) if is_copy else url
+        return url if uri in streamed else mounted.local(uri)
 
-    urls = {seen(uri): uri for uri in _outputs(step_call)}
+    made, output_file = _uris(step_call["outputs"]), step_call["outputs"]["outputFile"]
+    uris = {seen(uri): uri for uri in made}
     call = mounts.mapped(step_call, seen)
-    _make_folders(call)
+    call["outputs"]["outputFile"] = seen(output_file)
     words[at_call] = json.dumps(call)
-    step = posixpath.dirname(mounts.opened_by_workers(next(iter(urls.values()))))
-    object_stores.check_writable(step, key="kubeflow.root")
-    with _exchange(step):
+    first = next(filter(None, [*made, record, output_file]))
+    step = posixpath.dirname(mounts.opened_by_workers(first))
+    object_stores.check_writable(step, key=key)
+    if copies:
+        _download(set(_uris(step_call.get("inputs", {}))) - streamed, seen, key)
+    _make_folders(call)
+    with _places(step, checkpoints=copies):
         _execute(words)
-    _map_output_file(call, lambda uri: urls.get(uri, uri))
+    _map_output_file(call, lambda uri: uris.get(uri, uri))
     step_record.write(record, step_call, seen, event_file)
-    if step.startswith("gs://"):
-        for uri in urls:
-            _remove_markers(uri)
+    if copies:
+        _upload({*made, record, output_file} - streamed, seen, key)
+
+
+def _download(uris: set[str], seen: Callable[[str], str], key: str) -> None:
+    """Copies artifacts to this machine."""
+    for url in filter(filesystems.is_remote, uris):
+        with (
+            object_stores.problems_of(url, key, "read"),
+            contextlib.suppress(FileNotFoundError),  # an artifact without files
+        ):
+            storage.get(url, seen(url))
+
+
+def _upload(uris: set[str], seen: Callable[[str], str], key: str) -> None:
+    """Copies artifacts and files from this machine."""
+    for url in filter(filesystems.is_remote, uris):
+        if os.path.exists(seen(url)):
+            with object_stores.problems_of(url, key, "written"):
+                storage.put(seen(url), url)
 
 
 @contextlib.contextmanager
-def _exchange(step: str) -> Iterator[None]:
-    """Names a folder that workers see, if the executor works on local copies.
+def _places(step: str, *, checkpoints: bool) -> Iterator[None]:
+    """Names folders in the store, as workers and later containers see no copies.
 
     Args:
-      step: The URL of the folder of the step's outputs.
+      step: The folder of the step's outputs: a URL, or a path that all see.
+      checkpoints: Whether a training's checkpoints belong in the store.
     """
-    if not filesystems.needs_copies(step):
+    if not filesystems.is_remote(step):
         yield
         return
-    exchange = f"{step}/.engine"
-    engine = dataclasses.replace(Engine.from_environment(), exchange=exchange)
-    os.environ.update(engine.to_environment())
+    engine, exchange = Engine.from_environment(), f"{step}/.engine"
+    if engine.runner != "direct":
+        engine = dataclasses.replace(engine, exchange=exchange)
+        os.environ.update(engine.to_environment())
+    if checkpoints:
+        root = f"{posixpath.dirname(step)}/checkpoints"
+        operation = Operation.from_environment()
+        operation = dataclasses.replace(operation, checkpoint_root=root)
+        os.environ.update(operation.to_environment())
     try:
         yield
     finally:
-        storage.remove(exchange)
-
-
-def _remove_markers(url: str) -> None:
-    """Removes TensorFlow's empty objects that stand for folders, if any.
-
-    The launcher of Kubeflow Pipelines takes them for files and then cannot copy the
-    content of the folders.
-
-    Args:
-      url: `gs://…`, of a folder.
-    """
-    import tensorflow as tf
-
-    for folder, _, _ in list(tf.io.gfile.walk(url)):
-        with contextlib.suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(folder.rstrip("/") + "/")
-
-
-def _execute_there(arguments: Sequence[str], event_file: Path) -> None:
-    """Runs an executor on Vertex AI; its launcher gives complete URLs and types."""
-    words = list(arguments)
-    at_call = words.index(_CALL) + 1
-    call = json.loads(words[at_call])
-    record = step_record.taken_from(call)
-    words[at_call] = json.dumps(call)
-    _execute(words)
-    step_record.write(record, call, str, event_file)
+        if engine.exchange:
+            storage.remove(exchange)
 
 
 def _map_output_file(call: dict[str, Any], change: Callable[[str], str]) -> None:
@@ -165,9 +202,9 @@ def _map_output_file(call: dict[str, Any], change: Callable[[str], str]) -> None
     file.write_text(json.dumps(mounts.mapped(written, change)))
 
 
-def _outputs(call: dict[str, Any]) -> list[str]:
-    """URIs of the outputs."""
-    lists = call["outputs"].get("artifacts", {}).values()
+def _uris(side: dict[str, Any]) -> list[str]:
+    """URIs of the inputs or outputs of a call."""
+    lists = side.get("artifacts", {}).values()
     return [artifact["uri"] for each in lists for artifact in each["artifacts"]]
 
 

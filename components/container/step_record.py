@@ -62,7 +62,7 @@ def write(url: str, call: Json, seen: Callable[[str], str], event_file: Path) ->
     """
     if not url:
         return
-    written = json.loads(storage.read(call["outputs"]["outputFile"]))
+    written = json.loads(storage.read(seen(call["outputs"]["outputFile"])))
     inputs = call.get("inputs", {})
     record = {
         "parameters": inputs.get("parameterValues", {}),

@@ -34,7 +34,7 @@ from strategos.components.data_files.values.bad_values import explained
 from strategos.components.data_files.values.times import EXPECTED, Times
 from strategos.components.data_files.values.whole_numbers import WholeNumbers
 from strategos.components.errors import Place, UserError
-from strategos.components.files import patterns, storage
+from strategos.components.files import object_stores, patterns, storage
 from strategos.components.shards.engine import Engine
 from strategos.components.shards.fold import fold
 from strategos.components.wording import abridged, choices, quoted
@@ -61,7 +61,7 @@ def open_files(chosen: Sequence[spans.Span], reading: Reading = DEFAULT) -> list
     """
     files = [(span, path) for span in chosen for path in span.files]
     opened = functools.partial(open_source, reading=reading)
-    sources = storage.each(opened, [path for _, path in files])
+    sources = object_stores.each(opened, [path for _, path in files])
     if all(source.is_empty for source in sources):
         raise no_row(sources[0].path)
     pairs = zip(files, sources, strict=True)

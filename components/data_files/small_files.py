@@ -17,7 +17,7 @@ from strategos.components.data_files.sources.source import (
 )
 from strategos.components.data_files.sources.undeclared import TextSource
 from strategos.components.errors import UserError
-from strategos.components.files import storage
+from strategos.components.files import object_stores, storage
 from strategos.components.files.filesystems import is_remote
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class SmallFiles(TextSource):
         if not is_remote(self.path):
             yield from map(_content, paths)
         while some := [*islice(paths, _REQUESTS)]:
-            yield from storage.each(_content, some)
+            yield from object_stores.each(_content, some)
 
     def _count(self, number: int) -> int:
         if number not in self._rows:

@@ -19,7 +19,7 @@ from typing import Any
 
 from strategos.components.data_files.sources import name_of
 from strategos.components.errors import BadInputError
-from strategos.components.files import digests, patterns, storage
+from strategos.components.files import digests, listing, patterns
 from strategos.components.files.filesystems import is_remote
 from strategos.components.wording import abridged, cut
 
@@ -240,7 +240,7 @@ def _below(pattern: str) -> tuple[list[str], list[str]]:
         )
     try:
         rest = pattern[len(folder) + 1 :]
-        return storage.below(folder, None if "**" in rest else rest.count("/"))
+        return listing.below(folder, None if "**" in rest else rest.count("/"))
     except OSError as error:
         raise BadInputError(
             f"{folder} cannot be read: {error.strerror}", key="data.examples"

@@ -21,7 +21,7 @@ from strategos.components.evaluation.scored import Scored
 from strategos.components.evaluation.sums import Sums
 from strategos.components.evaluator.judging import Artifacts, Evaluation
 from strategos.components.evaluator.tfma.eval_config import BASELINE, CANDIDATE
-from strategos.components.files import storage
+from strategos.components.files import listing
 from strategos.components.records import counts
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -125,5 +125,5 @@ def _files(inputs: Artifacts) -> list[str]:
     return [
         file
         for uri in artifact_utils.get_split_uris(inputs["examples"], SPLIT)
-        for file in storage.listed(uri)
+        for file in listing.listed(uri)
     ]

@@ -1,7 +1,7 @@
 """Files that workers on other hosts share with an executor that works on local copies.
 
-Under a root on `s3://`, TensorFlow cannot open the artifacts in their place, and
-workers do not see the copies. A folder in the object store, `exchange`, then holds the
+Under a root in an object store, executors work on local copies of the artifacts, which
+workers do not see. A folder in the object store, `exchange`, then holds the
 shared files; it is None where workers see the folders of the executor.
 """
 
@@ -76,7 +76,7 @@ def local(path: str) -> str:
     Raises:
       OSError: The folder cannot be downloaded.
     """
-    return _downloaded(path) if filesystems.needs_copies(path) else path
+    return _downloaded(path) if filesystems.is_remote(path) else path
 
 
 @functools.cache

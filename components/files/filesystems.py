@@ -1,8 +1,7 @@
-"""Paths and URLs: supported file systems, and the libraries that open them.
+"""Paths and URLs: the supported file systems.
 
-TensorFlow, and so Beam's and TFX's own code, opens `gs://`. It has no file system for
-`s3://`: there, Strategos reads and writes by Arrow (`storage`), and gives TensorFlow
-local copies.
+Strategos reads and writes URLs by Arrow (`storage`). TensorFlow, TFX and Beam get local
+copies: TensorFlow opens `gs://` only, and not with all kinds of Google's credentials.
 """
 
 from __future__ import annotations
@@ -41,15 +40,6 @@ def credentials(uri: str) -> str:
       uri: `gs://…` or `s3://…`.
     """
     return _CREDENTIALS[uri.partition("://")[0]]
-
-
-def needs_copies(uri: str) -> bool:
-    """Whether TensorFlow needs local copies of files, as it cannot open them.
-
-    Args:
-      uri: Path or URL.
-    """
-    return uri.startswith("s3://")
 
 
 def short(name: str) -> str:

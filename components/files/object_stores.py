@@ -15,7 +15,9 @@ import queue
 import re
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from typing import TypeVar
 
 from strategos.components.errors import (
     BadInputError,
@@ -26,6 +28,10 @@ from strategos.components.errors import (
 from strategos.components.files import filesystems
 from strategos.components.slow_imports import fs
 
+_AT_A_TIME = 8
+_OF_A_THREAD = 64  # items at once: to hand over one takes as long as to open a file
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _TRIES, _PATIENT_TRIES = 3, 8  # after random pauses, each up to twice the last
 # Network, overload, time-outs; not missing rights or objects.
 _AWAY = re.compile(
@@ -37,7 +43,7 @@ _LIMIT, _PATIENT_LIMIT = (datetime.timedelta(seconds=each) for each in (5, 30))
 
 
 def connect(uri: str, *, patient: bool = False) -> fs.FileSystem:
-    """Arrow's file system for a URL, from the variables that TensorFlow reads too.
+    """Arrow's file system for a URL, from the variables that other clients read too.
 
     A process has one for each store; all calls share its connections.
 
@@ -84,10 +90,6 @@ def path_of(uri: str) -> str:
 def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") -> None:
     """Writes a small file below a URL and removes it; a path is not checked.
 
-    By Arrow: without credentials, TensorFlow tries again for a minute or more, and on
-    S3 its `makedirs` then returns as if it had succeeded. Then, on Cloud Storage, by
-    TensorFlow, which does not know all kinds of Google's credentials.
-
     Args:
       uri: Path or URL.
       seconds: Time allowed.
@@ -118,21 +120,6 @@ def check_writable(uri: str, seconds: float = 60.0, *, key: str = "run.root") ->
 
 def _write_problem(path: str) -> str:
     """Why a file cannot be written; "" if it can."""
-    problem = _write_problem_of_arrow(path)
-    if problem or path.startswith("s3://"):
-        return problem
-    import tensorflow as tf
-
-    try:
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write("probe")
-        tf.io.gfile.remove(path)
-    except tf.errors.OpError as error:
-        return first_line(error.message)
-    return ""
-
-
-def _write_problem_of_arrow(path: str) -> str:
     files = connect(path)
     try:
         with files.open_output_stream(path_of(path)) as file:
@@ -211,3 +198,28 @@ def problems_of(uri: str, key: str, done: str) -> Iterator[None]:
 
 def _check(uri: str) -> str:
     return f"Check the bucket, and the credentials: {filesystems.credentials(uri)}."
+
+
+def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Calls `work` for each item, in several threads, because of the latency.
+
+    Args:
+      work: Opens an object; must be thread-safe.
+      items: The argument of each call.
+
+    Returns:
+      The results, in the order of `items`.
+
+    Raises:
+      Exception: Any error of `work`, for the earliest item that failed; the work on
+        later items may not have begun.
+    """
+    waiting = list(items)
+    size = min(max(len(waiting) // (4 * _AT_A_TIME), 1), _OF_A_THREAD)
+    chunks = [waiting[at : at + size] for at in range(0, len(waiting), size)]
+    pool = futures.ThreadPoolExecutor(_AT_A_TIME)
+    try:
+        done = pool.map(lambda chunk: [work(item) for item in chunk], chunks)
+        return [result for results in done for result in results]
+    finally:
+        pool.shutdown(cancel_futures=True)

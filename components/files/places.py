@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, listing, object_stores, storage
 
 
 class RemotePath:
@@ -60,7 +60,7 @@ class RemotePath:
         Raises:
           OSError: The store does not answer, or rejects that.
         """
-        return storage.exists(self._url, patient=True)
+        return listing.exists(self._url, patient=True)
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
         """Does nothing: folders exist with their objects."""
@@ -72,7 +72,7 @@ class RemotePath:
           OSError: The store does not answer, or rejects that.
         """
         start = len(object_stores.path_of(self._url)) + 1
-        below = storage.objects(self._url, patient=True)
+        below = listing.objects(self._url, patient=True)
         names = sorted({each.path[start:].partition("/")[0] for each in below})
         return [self / name for name in fnmatch.filter(names, pattern)]
 

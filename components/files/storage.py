@@ -1,4 +1,4 @@
-"""Files by path or URL: open, read, write, list, stat, get, put, remove.
+"""Files by path or URL: open, read, write, stat, get, put, remove.
 
 Errors are of the types that local files have, with `filename` and `strerror`;
 `object_stores.problems_of` makes them errors for users.
@@ -10,22 +10,19 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
-import glob
 import io
-import itertools
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent import futures
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO
 
-from strategos.components.files import commit, filesystems
+from strategos.components.files import commit, filesystems, listing
 from strategos.components.files.object_stores import (
     connect,
+    each,
     errors_of,
     path_of,
-    problems_of,
 )
 from strategos.components.slow_imports import fs, pa
 
@@ -33,10 +30,6 @@ CHUNK = 1 << 22
 """Bytes of a file that are in memory at once."""
 
 _BUFFER = 1 << 20  # bytes that one request for an object reads at least
-_AT_A_TIME = 8
-_OF_A_THREAD = 64  # items at once: to hand over one takes as long as to open a file
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,113 +203,6 @@ def statuses(paths: Sequence[str]) -> list[Status]:
     return [Status(info.size, info.mtime_ns) for info in infos]
 
 
-def exists(path: str, *, patient: bool = False) -> bool:
-    """Whether a file or folder exists.
-
-    Args:
-      path: A path or URL.
-      patient: As for `connect`.
-
-    Raises:
-      OSError: The object store does not answer, or rejects that.
-    """
-    if not filesystems.is_remote(path):
-        return os.path.exists(path)
-    with errors_of(path):
-        info = connect(path, patient=patient).get_file_info(path_of(path))
-    # A folder in Cloud Storage is no more than a part of names.
-    return info.type.name != "NotFound" or bool(objects(path, patient=patient))
-
-
-def objects(uri: str, *, patient: bool = False) -> list[fs.FileInfo]:
-    """Lists all objects below a URL; [] if none exist.
-
-    Args:
-      uri: `s3://…` or `gs://…`.
-      patient: As for `connect`.
-
-    Raises:
-      OSError: The object store does not answer, or rejects that.
-    """
-    below = fs.FileSelector(path_of(uri), allow_not_found=True, recursive=True)
-    with errors_of(uri):
-        infos = connect(uri, patient=patient).get_file_info(below)
-    return [each for each in infos if each.type == fs.FileType.File]
-
-
-def below(url: str, depth: int | None = None) -> tuple[list[str], list[str]]:
-    """The URLs of objects and of folders below a URL, sorted, without hidden ones.
-
-    As in a glob, a name that begins with a dot hides an object or a folder.
-
-    Args:
-      url: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
-      depth: Levels of folders to open below the URL; None for all.
-
-    Raises:
-      OSError: The object store does not answer, or rejects that.
-    """
-    if url.startswith("gs://"):
-        return _below_by_names(url, None if depth is None else depth + 1)
-    scheme, path = url.partition("://")[0], path_of(url)
-    kinds: dict[Any, list[str]] = {fs.FileType.File: [], fs.FileType.Directory: []}
-
-    def listed(folder: str) -> list[fs.FileInfo]:
-        how = {"allow_not_found": True, "recursive": depth is None}
-        entries = connect(url).get_file_info(fs.FileSelector(folder, **how))
-        return [
-            info
-            for info in entries
-            if "/." not in info.path[len(path) :] and info.path.rstrip("/") != folder
-        ]
-
-    level = [path]
-    with errors_of(url):
-        for _ in range(1 + (depth or 0)):
-            infos = list(itertools.chain.from_iterable(each(listed, level)))
-            level = [i.path for i in infos if i.type == fs.FileType.Directory]
-            for info in infos:
-                kinds[info.type].append(f"{scheme}://{info.path}")
-    files, folders = map(sorted, kinds.values())
-    return files, folders
-
-
-def _below_by_names(url: str, levels: int | None) -> tuple[list[str], list[str]]:
-    """`below` on Cloud Storage, where Arrow lists only folders with a marker.
-
-    Args:
-      url: `gs://BUCKET/FOLDER`.
-      levels: Most names in a path below the URL; None for any number.
-    """
-    base, start = url.rstrip("/"), len(path_of(url)) + 1
-    files, folders = [], set()
-    for info in objects(url):
-        names = info.path[start:].split("/")
-        most = len(names) if levels is None else levels
-        shown = [*itertools.takewhile(lambda name: name[:1] != ".", names)]
-        for count in range(1, min(most, len(shown), len(names) - 1) + 1):
-            folders.add(f"{base}/{'/'.join(names[:count])}")
-        if len(shown) == len(names) <= most:
-            files.append(f"{base}/{'/'.join(names)}")
-    return sorted(files), sorted(folders)
-
-
-def listed(folder: str) -> list[str]:
-    """The files in a folder, sorted, without hidden ones; [] if it is missing.
-
-    Args:
-      folder: A path or URL.
-
-    Raises:
-      UserError: The object store does not answer, or rejects that.
-    """
-    if filesystems.is_remote(folder):
-        with problems_of(folder, "run.root", "read"):
-            return below(folder, depth=0)[0]
-    matches = glob.glob(os.path.join(glob.escape(folder), "*"))
-    return sorted(filter(os.path.isfile, matches))
-
-
 def get(uri: str, target: str) -> None:
     """Copies an object to a file, or everything below a URL into a folder.
 
@@ -342,7 +228,7 @@ def get(uri: str, target: str) -> None:
     with errors_of(uri):
         infos = [files.get_file_info(path)]
         if infos[0].type != fs.FileType.File:
-            infos = objects(uri, patient=True)
+            infos = listing.objects(uri, patient=True)
         if not infos:
             raise FileNotFoundError
         each(fetch, infos)
@@ -414,30 +300,5 @@ def remove(path: str) -> None:
         except FileNotFoundError:
             pass
         except OSError:  # newer Arrows raise it for a missing folder on Cloud Storage
-            if objects(path, patient=True):
+            if listing.objects(path, patient=True):
                 raise
-
-
-def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Calls `work` for each item, in several threads, because of the latency.
-
-    Args:
-      work: Opens an object; must be thread-safe.
-      items: The argument of each call.
-
-    Returns:
-      The results, in the order of `items`.
-
-    Raises:
-      Exception: Any error of `work`, for the earliest item that failed; the work on
-        later items may not have begun.
-    """
-    waiting = list(items)
-    size = min(max(len(waiting) // (4 * _AT_A_TIME), 1), _OF_A_THREAD)
-    chunks = [waiting[at : at + size] for at in range(0, len(waiting), size)]
-    pool = futures.ThreadPoolExecutor(_AT_A_TIME)
-    try:
-        done = pool.map(lambda chunk: [work(item) for item in chunk], chunks)
-        return [result for results in done for result in results]
-    finally:
-        pool.shutdown(cancel_futures=True)

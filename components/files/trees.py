@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, listing, object_stores, storage
 
 
 class Tree(abc.ABC):
@@ -100,7 +100,7 @@ class ObjectTree(Tree):
         self._sizes: Counter[str] = Counter()
         self._touched: dict[str, float] = {}
         with object_stores.problems_of(self.root, "run.root", "read"):
-            objects = storage.objects(self.root)
+            objects = listing.objects(self.root)
         scheme = self.root.partition("://")[0]
         for each in objects:
             self._add(f"{scheme}://{each.path}", each.size, each.mtime.timestamp())

@@ -11,7 +11,7 @@ from tfx.utils import io_utils, path_utils
 
 from strategos.components import worker_process
 from strategos.components.errors import GateStoppedError
-from strategos.components.files import storage
+from strategos.components.files import listing
 from strategos.components.worker_process import WorkerError
 
 _PROBE = "strategos.components.infra_validator.probe"
@@ -58,7 +58,7 @@ class Executor(base_executor.BaseExecutor):
 
 def _example_files(examples: list[types.Artifact]) -> list[str]:
     folders = artifact_utils.get_split_uris(examples, "eval")
-    return [file for folder in folders for file in storage.listed(folder)]
+    return [file for folder in folders for file in listing.listed(folder)]
 
 
 def _mark(blessing: types.Artifact, *, blessed: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from strategos.components import exported
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 from strategos.components.files.object_stores import connect, path_of, problems_of
 from strategos.components.push_targets import reports
 from strategos.components.push_targets.targets import Target, local, version_of
@@ -31,7 +31,7 @@ class ObjectStore(Target):
         """See `Target`."""
         with problems_of(self.uri, _KEY, "read"):
             # Arrow sees a folder on `gs://` only if an empty object stands for it.
-            objects = storage.objects(self.uri)
+            objects = listing.objects(self.uri)
             if not objects:
                 _check_bucket(self.uri)
         start = len(path_of(self.uri)) + 1
@@ -42,7 +42,7 @@ class ObjectStore(Target):
     def serves(self, version: int) -> bool:
         """See `Target`."""
         with problems_of(self.uri, _KEY, "read"):
-            return storage.exists(f"{self.path(version)}/{exported.SAVED_MODEL}")
+            return listing.exists(f"{self.path(version)}/{exported.SAVED_MODEL}")
 
     def remove(self, version: int) -> None:
         """See `Target`."""

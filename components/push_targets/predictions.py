@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 
 MANIFEST = "_manifest.json"
 
@@ -20,7 +20,7 @@ def manifest(path: str) -> dict[str, Any] | None:
       path: Path or URL of the folder.
     """
     file = f"{path}/{MANIFEST}"
-    if not storage.exists(file, patient=True):
+    if not listing.exists(file, patient=True):
         return None
     content: dict[str, Any] = json.loads(storage.read(file, patient=True))
     return content

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, storage
+from strategos.components.files import filesystems, listing, storage
 from strategos.components.files.object_stores import problems_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def exists(target: Target, version: int) -> bool:
     if path is None:
         return True
     with problems_of(path, _KEY, "read"):
-        return storage.exists(path)
+        return listing.exists(path)
 
 
 def listed(folder: str) -> dict[int, str]:
@@ -61,7 +61,7 @@ def listed(folder: str) -> dict[int, str]:
     """
     if filesystems.unknown(folder):
         return {}
-    names = (path.rpartition("/")[2] for path in storage.listed(_all(folder)))
+    names = (path.rpartition("/")[2] for path in listing.listed(_all(folder)))
     stems = (name.removesuffix(".html") for name in names if name.endswith(".html"))
     return {int(x): f"{_all(folder)}/{x}.html" for x in stems if x.isdecimal()}
 
@@ -98,7 +98,7 @@ def copy(source: Target, version: int, target: Target, pushed: int) -> str:
     """
     path = place(source.uri, version)
     try:
-        if path and storage.exists(path):
+        if path and listing.exists(path):
             write(target, pushed, storage.read(path))
     except (OSError, UserError) as error:
         return str(error)

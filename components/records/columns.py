@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 from strategos.components.records import streams
 from strategos.components.records.write import Written, attempt, unpublished
 
@@ -37,7 +37,7 @@ def files(examples: str, split: str) -> list[str]:
       examples: URI of an Examples artifact.
       split: Name of the split.
     """
-    names = storage.listed(os.path.join(examples, streams.folder(split)))
+    names = listing.listed(os.path.join(examples, streams.folder(split)))
     return [file for file in names if file.endswith(streams.SUFFIX)]
 
 

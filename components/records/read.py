@@ -18,33 +18,27 @@ from strategos.components.files import filesystems
 from strategos.components.records import tfrecords
 
 
-def records(files: Sequence[str], *, by_tensorflow: bool = False) -> tf.data.Dataset:
+def records(files: Sequence[str]) -> tf.data.Dataset:
     """The records of all files, in order, as scalar strings.
 
     Args:
       files: TFRecord files, as paths or URLs; a name that ends in `.gz` means GZIP.
-      by_tensorflow: See `of_kind`.
     """
     dataset = tf.data.TFRecordDataset([])
     for _, some in itertools.groupby(files, _kind):
         names = list(some)
-        read = of_kind(tf.constant(names), names[0], by_tensorflow=by_tensorflow)
-        dataset = dataset.concatenate(read)
+        dataset = dataset.concatenate(of_kind(tf.constant(names), names[0]))
     return dataset
 
 
-def of_kind(
-    files: tf.Tensor, like: str, *, by_tensorflow: bool = False
-) -> tf.data.Dataset:
+def of_kind(files: tf.Tensor, like: str) -> tf.data.Dataset:
     """The records of files with names that a graph computes, in order.
 
     Args:
       files: string [n].
       like: A file of the same kind: of the same store and compression.
-      by_tensorflow: Whether TensorFlow reads objects, too: another process than this
-        one, which has no Python, runs the graph.
     """
-    if by_tensorflow or not filesystems.is_remote(like):
+    if not filesystems.is_remote(like):
         return tf.data.TFRecordDataset(files, compression(like))
 
     def pieces(files: np.ndarray) -> Iterator[list[bytes]]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from isal import isal_zlib
 
-from strategos.components.files import filesystems, storage
+from strategos.components.files import filesystems, object_stores, storage
 from strategos.components.records import tfrecords
 
 _FILE_BYTES = 32 << 20
@@ -101,7 +101,7 @@ def publish(
         storage.move(f"{source}/{file}", final)
 
     # In an object store, each takes a few requests, one after another.
-    each = storage.each if filesystems.is_remote(artifact) else map
+    each = object_stores.each if filesystems.is_remote(artifact) else map
     collections.deque(each(move, enumerate(files)), maxlen=0)
 
 

@@ -21,7 +21,7 @@ import apache_beam as beam
 
 from strategos.components import errors
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, listing, object_stores, storage
 from strategos.components.shards import beam_runners
 from strategos.components.shards.engine import Engine
 
@@ -79,7 +79,7 @@ def fold(
                     | f"Merge{level}" >> beam.ParDo(_Merge(merge, group))
                 )
             _ = outcomes | "Save" >> beam.ParDo(_Save(own))
-        if not storage.exists(f"{own}/{_RESULT}", patient=True):
+        if not listing.exists(f"{own}/{_RESULT}", patient=True):
             raise _unseen(folder, "this process", "its workers write to")
         failure, value = pickle.loads(storage.read(f"{own}/{_RESULT}", patient=True))
     finally:
@@ -158,7 +158,7 @@ class _Read(beam.DoFn):
     def process(self, block: int) -> Iterator[tuple[int, Any]]:
         _check_writable(self._folder)
         path, first = f"{self._own}/{_SHARDS.format(block)}", block * _BLOCK
-        if storage.exists(path, patient=True):
+        if listing.exists(path, patient=True):
             shards = pickle.loads(storage.read(path, patient=True))
             yield from enumerate(shards, first)
         else:
@@ -190,11 +190,11 @@ class _Work(beam.DoFn):
         yield number // self._group, (number, outcome)
 
     def _check(self) -> None:
-        if not storage.exists(f"{self._own}/{_BEGUN}", patient=True):
+        if not listing.exists(f"{self._own}/{_BEGUN}", patient=True):
             raise _unseen(self._folder, "a worker", "the driver writes to")
 
     def _failed_before(self, number: int) -> bool:
-        failed = storage.listed(f"{self._own}/{_FAILED}")
+        failed = listing.listed(f"{self._own}/{_FAILED}")
         return any(int(os.path.basename(path)) < number for path in failed)
 
 

@@ -18,7 +18,7 @@ from tfx_bsl.arrow import table_util
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from strategos.components.errors import UserError, required
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 from strategos.components.records import FILE_FORMAT, columns, counts, read, streams
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -120,7 +120,7 @@ def _shards(examples: types.Artifact, split: str) -> Iterator[_Shard]:
     """The files to read of a split: its files of columns, or else its TFRecords."""
     column_files = columns.files(examples.uri, split)
     folder = artifact_utils.get_split_uri([examples], split)
-    files = column_files or storage.listed(folder)
+    files = column_files or listing.listed(folder)
     firsts = range(0, len(files), _SHARD_FILES)
     for shard, first in enumerate(firsts):
         yield split, files[first : first + _SHARD_FILES], shard, len(firsts)

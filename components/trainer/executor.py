@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tfx import types
@@ -20,7 +21,7 @@ from tfx.utils import io_utils
 
 from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, listing, object_stores, storage
 from strategos.components.records import counts, splits
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.schema_file import read_schema
@@ -69,9 +70,7 @@ class Executor(base_executor.BaseExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         operation = Operation.from_environment()
-        spec = worker_spec(
-            input_dict, output_dict, exec_properties, operation.checkpoint_key
-        )
+        spec = worker_spec(input_dict, output_dict, exec_properties, operation)
         check_label(spec, operation.judged_as)
         others = prune_checkpoints(spec.checkpoint_dir)
         if others and not operation.from_scratch:
@@ -101,7 +100,7 @@ def worker_spec(
     inputs: Mapping[str, list[types.Artifact]],
     outputs: Mapping[str, list[types.Artifact]],
     properties: Mapping[str, Any],
-    checkpoint_key: str = "",
+    operation: Operation,
 ) -> WorkerSpec:
     """Builds the worker's spec from the executor's arguments.
 
@@ -109,13 +108,15 @@ def worker_spec(
       inputs: Input artifacts by name.
       outputs: Output artifacts by name.
       properties: Execution properties.
-      checkpoint_key: Hash of data, settings and code. Default: of URIs and properties.
+      operation: Has the place of the checkpoints. Without a key there, they are found
+        by the URIs of the inputs and the properties.
     """
     folder, module = workload_paths.user_module(properties["user_module"])
     schema_dir = artifact_utils.get_single_uri(inputs["schema"])
     model_dir = artifact_utils.get_single_uri(outputs["model"])
     beside = os.path.dirname(os.path.dirname(model_dir.rstrip("/")))
-    key = checkpoint_key or _key(inputs, properties)
+    checkpoints = operation.checkpoint_root or os.path.join(beside, "checkpoints")
+    key = operation.checkpoint_key or _key(inputs, properties)
     parameters = {
         each.argument: each.decode(properties[each.argument])
         for each in runtime_parameters.taken_by(node_ids.TRAINER)
@@ -139,7 +140,7 @@ def worker_spec(
         schema_file=io_utils.get_only_uri_in_dir(schema_dir),
         model_dir=model_dir,
         log_dir=artifact_utils.get_single_uri(outputs["model_run"]),
-        checkpoint_dir=os.path.join(beside, "checkpoints", key),
+        checkpoint_dir=os.path.join(checkpoints, key),
         settings=Settings(**json.loads(properties["settings"])),
         null_values=tuple(json.loads(properties.get("null_values", "[]"))),
         reading=properties.get("reading", "{}"),
@@ -190,10 +191,9 @@ def check_label(spec: WorkerSpec, judged_as: str) -> None:
 
 
 def with_local_inputs(spec: WorkerSpec) -> WorkerSpec:
-    """Downloads inputs from an object store, where the training's files are local.
+    """Downloads the inputs that TensorFlow opens from an object store.
 
-    TensorFlow may be unable to open `s3://`; a step of a compiled pipeline may start
-    from weights there.
+    Such as the weights that a training starts from.
 
     Args:
       spec: The training.
@@ -204,9 +204,7 @@ def with_local_inputs(spec: WorkerSpec) -> WorkerSpec:
     Raises:
       UserError: An input cannot be read.
     """
-    if filesystems.is_remote(spec.checkpoint_dir):
-        return spec
-    beside = os.path.dirname(os.path.dirname(spec.checkpoint_dir))
+    beside = os.path.dirname(os.path.dirname(spec.model_dir))
     folder = os.path.join(beside, "inputs")
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -231,29 +229,26 @@ def prune_checkpoints(own: str) -> list[str]:
     Returns:
       The folders of other trainings' checkpoints that are kept, the newest last.
     """
-    from tensorflow.io import gfile
-
-    parent = os.path.dirname(own)
+    if filesystems.is_remote(own):  # with the checkpoints of one run alone
+        return []
     kept = {}
-    for name in gfile.listdir(parent) if gfile.isdir(parent) else ():
-        folder = os.path.join(parent, name.rstrip("/"))
-        if folder == own or not gfile.isdir(folder):
+    for folder in filter(Path.is_dir, Path(own).parent.glob("*")):
+        if folder == Path(own):
             continue
-        kept[folder] = _touched(folder)
-        if time.time() - kept[folder] > _KEPT_SECONDS:
+        kept[str(folder)] = _touched(folder)
+        if time.time() - kept[str(folder)] > _KEPT_SECONDS:
             logging.info("Removing %s: no run has resumed it.", folder)
-            gfile.rmtree(folder)
-            del kept[folder]
+            storage.remove(str(folder))
+            del kept[str(folder)]
     return sorted(kept, key=kept.__getitem__)
 
 
 def _say_what_is_not_resumed(own: str, others: Sequence[str]) -> None:
     """Names the interrupted training that somebody may expect to go on."""
-    from tensorflow.io import gfile
-
-    steps = gfile.glob(os.path.join(others[-1], "step-*", CHECKPOINT_MARK))
-    if steps and not gfile.isdir(own):
-        step = int(os.path.basename(os.path.dirname(max(steps))).removeprefix("step-"))
+    steps = Path(others[-1]).glob(f"step-*/{CHECKPOINT_MARK}")
+    newest = max((mark.parent.name for mark in steps), default=None)
+    if newest and not os.path.isdir(own):
+        step = int(newest.removeprefix("step-"))
         message = (
             f"starting at step 0: the training that was interrupted at step {step:,} "
             f"had other data, settings or code (its checkpoints: {others[-1]})"
@@ -262,16 +257,10 @@ def _say_what_is_not_resumed(own: str, others: Sequence[str]) -> None:
         events.emit("note", message=message)
 
 
-def _touched(folder: str) -> float:
+def _touched(folder: Path) -> float:
     """Time of the newest file in `folder`, or of the making of an empty folder."""
-    from tensorflow.io import gfile
-
-    paths = [
-        os.path.join(parent, name)
-        for parent, _, names in gfile.walk(folder)
-        for name in names
-    ]
-    return max(gfile.stat(path).mtime_nsec / 1e9 for path in paths or [folder])
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return max(path.stat().st_mtime for path in paths or [folder])
 
 
 def _key(
@@ -293,7 +282,7 @@ def _split_names(examples: list[types.Artifact]) -> list[str]:
 
 def _files(examples: list[types.Artifact], split: str) -> tuple[str, ...]:
     folders = artifact_utils.get_split_uris(examples, split)
-    return tuple(file for folder in folders for file in storage.listed(folder))
+    return tuple(file for folder in folders for file in listing.listed(folder))
 
 
 def _record(model: types.Artifact, facts: Mapping[str, Any]) -> None:

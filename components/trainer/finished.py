@@ -7,7 +7,7 @@ with the same data, settings and code finds the mark and reuses the model instea
 training again. If the export fails, the trained weights are kept there: the next run
 only exports.
 
-In an object store that TensorFlow cannot open, model and logs are copies of local ones.
+In an object store, model and logs are copies of local ones.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from strategos.components.exported import FACTS, SERVING_DIR, WEIGHTS_DIR
-from strategos.components.files import filesystems, storage
+from strategos.components.files import filesystems, listing, storage
 from strategos.components.trainer.spec import WorkerSpec
 
 ASIDE = ".tmp-export"
@@ -31,13 +32,13 @@ _PARTS = (FACTS, WEIGHTS_DIR, SERVING_DIR)  # in this order: the SavedModel is l
 
 
 def with_local_outputs(spec: WorkerSpec, folder: str) -> WorkerSpec:
-    """The training with a model and logs that TensorFlow can write.
+    """The training with a model and logs on this machine, where TensorFlow writes.
 
     Args:
       spec: The training.
-      folder: A local folder, for outputs that TensorFlow cannot open in their place.
+      folder: A local folder, for outputs that belong in an object store.
     """
-    if not filesystems.needs_copies(spec.model_dir):
+    if not filesystems.is_remote(spec.model_dir):
         return spec
     return dataclasses.replace(
         spec, model_dir=f"{folder}/model", log_dir=f"{folder}/logs"
@@ -55,13 +56,11 @@ def publish(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> None:
     Raises:
       OSError: The object store does not answer, or rejects the request.
     """
-    from tensorflow.io import gfile
-
     local = with_local_outputs(spec, weights)
     aside = f"{local.model_dir}/{ASIDE}"
-    gfile.makedirs(f"{aside}/{WEIGHTS_DIR}")
+    os.makedirs(f"{aside}/{WEIGHTS_DIR}", exist_ok=True)
     for file in Path(weights).glob("weights.*"):
-        gfile.copy(str(file), f"{aside}/{WEIGHTS_DIR}/{file.name}")
+        shutil.copyfile(file, f"{aside}/{WEIGHTS_DIR}/{file.name}")
     _write(f"{aside}/{FACTS}", facts)
     _move(local)
     if local != spec:
@@ -85,19 +84,17 @@ def take(spec: WorkerSpec, *, new: bool = False) -> dict[str, Any] | None:
     Raises:
       OSError: The object store does not answer, or rejects the request.
     """
-    from tensorflow.io import gfile
-
-    copied = filesystems.needs_copies(spec.checkpoint_dir)
+    copied = filesystems.is_remote(spec.checkpoint_dir)
     marked = _read(f"{spec.checkpoint_dir}/{MARK}")
     if marked is None or not (new or marked["how"] == _how(spec)):
         return None
     model = os.path.join(_trainer_folder(spec), marked["model"])
     # Object stores keep no empty folder, e.g. the folder of weights after `run_fn`.
     parts = (FACTS, SERVING_DIR) if copied else _PARTS
-    if not all(storage.exists(f"{model}/{part}", patient=True) for part in parts):
+    if not all(listing.exists(f"{model}/{part}", patient=True) for part in parts):
         return None  # the interrupted run removed its outputs
     _copy(model, f"{spec.model_dir}/{ASIDE}")
-    gfile.makedirs(f"{spec.model_dir}/{ASIDE}/{WEIGHTS_DIR}")
+    os.makedirs(f"{spec.model_dir}/{ASIDE}/{WEIGHTS_DIR}", exist_ok=True)
     _copy(os.path.join(_trainer_folder(spec), marked["logs"]), spec.log_dir)
     _move(spec)
     if not copied:  # else the mark goes on to name the model in the store
@@ -133,18 +130,11 @@ def keep_weights(spec: WorkerSpec, weights: str, facts: dict[str, Any]) -> str:
       The folder that gets them, a value for `trainer.warm_start`.
 
     Raises:
-      OSError, OpError: They cannot be written.
+      OSError: They cannot be written.
     """
-    from tensorflow.io import gfile
-
     kept = f"{spec.checkpoint_dir}/{TRAINED}"
-    if filesystems.needs_copies(kept):
-        storage.put(weights, f"{kept}/{WEIGHTS_DIR}")
-    else:
-        gfile.makedirs(f"{kept}/{WEIGHTS_DIR}")
-        for file in filter(Path.is_file, Path(weights).iterdir()):
-            to = f"{kept}/{WEIGHTS_DIR}/{file.name}"
-            gfile.copy(str(file), to, overwrite=True)
+    for file in filter(Path.is_file, Path(weights).iterdir()):
+        _copy(str(file), f"{kept}/{WEIGHTS_DIR}/{file.name}")
     _write(f"{kept}/{FACTS}", {"facts": facts, "how": _how(spec)})
     return kept
 
@@ -170,19 +160,13 @@ def take_weights(spec: WorkerSpec, weights: str) -> dict[str, Any] | None:
 def forget(model_dir: str) -> None:
     """Removes mark and checkpoints of a model that is registered in ML Metadata.
 
-    Needs TFX, and TensorFlow only for remote folders.
-
     Args:
-      model_dir: The folder of the Model artifact.
+      model_dir: The local folder of the Model artifact.
     """
-    from tfx.dsl.io import fileio
-
-    trainer = os.path.dirname(os.path.dirname(model_dir.rstrip("/")))
-    for path in fileio.glob(f"{trainer}/checkpoints/*/{MARK}"):
-        with fileio.open(path) as file:
-            marked = json.loads(file.read())["model"]
-        if os.path.join(trainer, marked) == model_dir.rstrip("/"):
-            fileio.rmtree(os.path.dirname(path))
+    trainer = Path(model_dir).parent.parent
+    for mark in trainer.glob(f"checkpoints/*/{MARK}"):
+        if trainer / json.loads(mark.read_text())["model"] == Path(model_dir):
+            storage.remove(str(mark.parent))
 
 
 def unpublished(trainer: Path) -> list[Path]:
@@ -209,11 +193,8 @@ def clear(model_dir: str) -> None:
 
 def _move(spec: WorkerSpec) -> None:
     """Moves the exported model to its folder."""
-    from tensorflow.io import gfile
-
     for name in _PARTS:
-        source = f"{spec.model_dir}/{ASIDE}/{name}"
-        gfile.rename(source, f"{spec.model_dir}/{name}", overwrite=True)
+        os.replace(f"{spec.model_dir}/{ASIDE}/{name}", f"{spec.model_dir}/{name}")
 
 
 def _how(spec: WorkerSpec) -> dict[str, Any]:
@@ -226,17 +207,17 @@ def _trainer_folder(spec: WorkerSpec) -> str:
 
 
 def _copy(source: str, target: str) -> None:
-    from tensorflow.io import gfile
-
-    if filesystems.needs_copies(source):
-        with contextlib.suppress(FileNotFoundError):  # a training without logs
+    """Copies a file or folder, if it exists, to another place or to this machine."""
+    with contextlib.suppress(FileNotFoundError):  # a training without logs
+        if filesystems.is_remote(source):
             storage.get(source, target)
-        return
-    for folder, _, files in gfile.walk(source):
-        there = f"{target}/{folder[len(source) :].strip('/')}".rstrip("/")
-        gfile.makedirs(there)
-        for file in files:
-            gfile.copy(os.path.join(folder, file), f"{there}/{file}", overwrite=True)
+        elif filesystems.is_remote(target):
+            storage.put(source, target)
+        elif os.path.isdir(source):
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copyfile(source, target)
 
 
 def _write(path: str, content: dict[str, Any]) -> None:

@@ -29,6 +29,8 @@ class Operation:
     Attributes:
       checkpoint_key: Hash of this training's data, settings and code; "" where the
         orchestrator does not know it.
+      checkpoint_root: URL of the folder for checkpoints, where the model's folder is a
+        copy that ends with its container; "" for a folder beside the model's.
       from_scratch: Whether checkpoints of earlier runs are ignored.
       judged_as: The Evaluator's task, such as "binary"; "" without an Evaluator.
       job: The launcher's section of `trainer.distribution`, such as `.slurm`, with
@@ -47,6 +49,7 @@ class Operation:
     checkpoint_every: str = "30s"
     checkpoint_keep: int = 2
     checkpoint_key: str = ""
+    checkpoint_root: str = ""
     from_scratch: bool = False
     judged_as: str = ""
     check_numerics: bool = False

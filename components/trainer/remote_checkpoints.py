@@ -1,6 +1,6 @@
 """Checkpoints as files and objects, for processes that import no TensorFlow.
 
-In an object store that TensorFlow cannot open, checkpoints are copied folders.
+In an object store, checkpoints are copied folders.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 from strategos.components.files.places import Place, RemotePath
 from strategos.components.trainer.spec import CHECKPOINT_MARK
 
@@ -55,7 +55,7 @@ def complete(url: str, *, patient: bool = True) -> set[str]:
     Raises:
       OSError: The store does not answer, or rejects the request.
     """
-    objects = storage.objects(url, patient=patient)
+    objects = listing.objects(url, patient=patient)
     places = [posixpath.split(each.path) for each in objects]
     return {
         posixpath.basename(place) for place, name in places if name == CHECKPOINT_MARK

@@ -13,7 +13,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from strategos.components import events
-from strategos.components.files import storage
+from strategos.components.files import listing
 from strategos.components.records import FILE_FORMAT, columns, counts, emptiness, splits
 from strategos.components.records.emptiness import Emptiness
 from strategos.components.schema_file import read_schema
@@ -100,7 +100,7 @@ def _files(raw: list[types.Artifact], split: str) -> list[str]:
 
 
 def _records(artifact: types.Artifact, split: str) -> list[str]:
-    return storage.listed(artifact_utils.get_split_uri([artifact], split))
+    return listing.listed(artifact_utils.get_split_uri([artifact], split))
 
 
 def _contents(raw: list[types.Artifact]) -> dict[str, str]:

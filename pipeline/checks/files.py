@@ -14,8 +14,8 @@ from strategos.components.data_files import sources, spans
 from strategos.components.data_files.listing import Listing
 from strategos.components.data_files.queries import databases
 from strategos.components.errors import UserError
-from strategos.components.files import storage
-from strategos.components.files.filesystems import is_remote, needs_copies, unknown
+from strategos.components.files import object_stores
+from strategos.components.files.filesystems import is_remote, unknown
 from strategos.components.user_code import modules
 from strategos.components.user_code.fingerprint import declared
 from strategos.components.wording import choices, nearest
@@ -289,7 +289,7 @@ def _format_problems(config: Config, files: list[str]) -> Iterator[UserError]:
             return config.located(error, "data.examples")
         return None
 
-    yield from filter(None, storage.each(problem, files))
+    yield from filter(None, object_stores.each(problem, files))
 
 
 def _schema_features(config: Config) -> tuple[list[str], list[UserError]]:
@@ -314,13 +314,6 @@ def _weights_problems(config: Config) -> Iterator[UserError]:
     cause = folder and unknown(folder)
     if cause:
         yield config.problem(key, cause)
-    elif folder and needs_copies(folder) and config.run.root.startswith("gs://"):
-        yield config.problem(
-            key,
-            f"TensorFlow, which opens the files of {config.run.root}, opens no s3://",
-            received=folder,
-            remedy="Copy the weights to gs:// or to a folder of this machine.",
-        )
     elif folder and not is_remote(folder) and not Path(folder).is_dir():
         yield config.problem(
             key,

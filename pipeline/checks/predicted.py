@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from strategos.components.data_files import predicted_spans, sources, spans
 from strategos.components.errors import UserError
-from strategos.components.files import patterns, storage
+from strategos.components.files import object_stores, patterns
 from strategos.components.files.filesystems import is_remote, unknown
 from strategos.components.wording import choices, did_you_mean
 from strategos.pipeline.config.data_files.predict import Predict
@@ -55,7 +55,7 @@ def _file_problems(config: Config, section: Predict) -> Iterator[UserError]:
                 remedy="Narrow the pattern, or convert the file.",
             )
             return
-    each = storage.each(lambda path: _of_file(config, section, path), files)
+    each = object_stores.each(lambda path: _of_file(config, section, path), files)
     problems = [problem for problem in each if problem]
     yield from problems
     reading = config.data.reading

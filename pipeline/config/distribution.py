@@ -367,6 +367,11 @@ class Distribution(Section):
         return pods.get(self.launcher)
 
     @property
+    def stages(self) -> bool:
+        """Whether the launcher's machines may share no more than a store with it."""
+        return self.pods is not None or self.launcher == "vertex"
+
+    @property
     def launched_by(self) -> Launcher:
         """The launcher: its properties describe the processes that train."""
         return LAUNCHERS[self.launcher]

@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 from strategos.components import node_ids, plugins
 from strategos.components.errors import BadInputError, Place, UserError
 from strategos.components.files import patterns
-from strategos.components.files.filesystems import needs_copies
+from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING, TABLE, RuntimeParameter
 from strategos.components.targets.label import Label
 from strategos.components.trainer.operation import Operation
@@ -244,9 +244,8 @@ class Config(Section):
         operation = self.trainer.operation(self.kubeflow, self.vertex)
         if self.evaluator:
             operation = dataclasses.replace(operation, judged_as=self.evaluator.judged)
-        has_pods = self.trainer.distribution.pods is not None
-        is_unstaged = has_pods and not operation.job["folder"]
-        if not (is_unstaged and needs_copies(self.run.root)):
+        is_unstaged = self.trainer.distribution.stages and not operation.job["folder"]
+        if not (is_unstaged and is_remote(self.run.root)):
             return operation
         # The Trainer works on local copies, so its own paths name no place in the root.
         root = self.run.root.rstrip("/")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.components.files.filesystems import is_remote, needs_copies
+from strategos.components.files.filesystems import is_remote
 from strategos.components.wording import choices
 from strategos.pipeline.history import runs
 from strategos.pipeline.history.store import Store, reads_store
@@ -98,7 +98,7 @@ def _folders_of(store: Store, run: runs.Run) -> Iterator[str]:
             # Not published yet. TFX names an output's folder by its execution.
             trainer = f"{store.root}/{run.pipeline}/{node_ids.TRAINER}"
             logged = [f"{trainer}/model_run/{execution}"]
-            if needs_copies(trainer):  # uploaded when the training ends
+            if is_remote(trainer):  # uploaded when the training ends
                 logged = [copies(str(store.root)).local(each) for each in logged]
         yield from logged
 

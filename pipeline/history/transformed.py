@@ -74,7 +74,7 @@ def _last(store: Store, pipeline: str) -> Transformed | None:
 
 @contextlib.contextmanager
 def local(transformed: Transformed) -> Iterator[Mapping[str, str]]:
-    """Yields folders that TensorFlow can open: downloaded if it cannot open their URLs.
+    """Yields local folders, downloaded from an object store.
 
     Args:
       transformed: From `last`.
@@ -82,7 +82,7 @@ def local(transformed: Transformed) -> Iterator[Mapping[str, str]]:
     with contextlib.ExitStack() as stack:
         folders = dict(transformed.folders)
         for name, url in transformed.folders.items():
-            if filesystems.needs_copies(url):
+            if filesystems.is_remote(url):
                 folder = stack.enter_context(temporary.folder())
                 with object_stores.problems_of(url, "run.root", "read"):
                     storage.get(url, folder)

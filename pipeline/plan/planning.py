@@ -17,7 +17,7 @@ from strategos.components import events, node_ids, runtime_parameters
 from strategos.components.data_files import predicted_spans, spans
 from strategos.components.data_files.listing import Listing
 from strategos.components.errors import UserError, required
-from strategos.components.files.filesystems import is_remote, needs_copies
+from strategos.components.files.filesystems import is_remote
 from strategos.components.runtime_parameters import NOTHING
 from strategos.components.shards.engine import Engine
 from strategos.pipeline.config.types import LATEST
@@ -272,7 +272,7 @@ def engine_of(config: Config) -> Engine:
       config: The effective settings.
     """
     engine = config.run.engine.to_engine(memory=config.run.memory_bytes)
-    if engine.runner == "direct" or not needs_copies(config.run.root):
+    if engine.runner == "direct" or not is_remote(config.run.root):
         return engine
     root = config.run.root.rstrip("/")
     return dataclasses.replace(engine, exchange=f"{root}/{config.name}/.engine")

@@ -13,7 +13,7 @@ from strategos.components import events, worker_process
 from strategos.components.data_files import sources, spans
 from strategos.components.data_files.listing import select_spans
 from strategos.components.errors import BadInputError, ExitCode
-from strategos.components.files import filesystems, storage, temporary
+from strategos.components.files import filesystems, listing, temporary
 from strategos.components.predict.batch.folder import REJECTED, OutputFolder
 from strategos.components.predict.batch.request import BATCH_SIZE, Job, start
 from strategos.components.predict.piped import STDIN
@@ -113,7 +113,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _of_folder(path: str) -> list[str]:
-    names = {file: os.path.basename(file) for file in storage.listed(path)}
+    names = {file: os.path.basename(file) for file in listing.listed(path)}
     files = [file for file, name in names.items() if name[0] not in "._"]
     for file in files:
         if sources.name_of(file) is None:

@@ -20,7 +20,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from strategos.components import node_ids
 from strategos.components.container import mounts, step_record
 from strategos.components.errors import UserError
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, listing, object_stores, storage
 from strategos.pipeline.history import kubeflow, runs, warned
 from strategos.pipeline.made_from import record as made_record
 from strategos.pipeline.made_from.record import Kept
@@ -69,7 +69,7 @@ def add_named(run: runs.Run, records: Mapping[str, str], root: str) -> runs.Run:
         return json.loads(storage.read(f"{url}/{step_record.FILE}"))
 
     try:
-        contents = storage.each(read, records.values())
+        contents = object_stores.each(read, records.values())
     except OSError as error:
         reason = object_stores.reason(error)
         raise _unreadable(root, reason, "vertex.root") from error
@@ -137,7 +137,7 @@ def found(run: runs.Run, root: str) -> dict[str, tuple[str, Json]]:
     level = [(run.run_id, name) for name in ran]
     try:
         while level:
-            records = storage.each(lambda of: _record(base, *of), level)
+            records = object_stores.each(lambda of: _record(base, *of), level)
             new = {
                 name: (run_id, record)
                 for (run_id, name), record in zip(level, records, strict=True)
@@ -162,7 +162,7 @@ def _record(base: str, run_id: str, node: str) -> Json | None:
 def _url(base: str, run_id: str, node: str) -> str | None:
     """The URL of the record of a step; newer KFP has one more folder in it."""
     folder = f"{base}/{run_id}/{node}"
-    for info in storage.objects(folder):
+    for info in listing.objects(folder):
         if info.path.endswith(_END):
             return f"{folder.partition('://')[0]}://{info.path}"
     return None
@@ -187,7 +187,7 @@ def _steps(base: str) -> dict[str, dict[str, float]]:
     """By run and node below a URL, the time of each record in Unix seconds."""
     begin = object_stores.path_of(base)
     times: dict[str, dict[str, float]] = {}
-    for info in storage.objects(base):
+    for info in listing.objects(base):
         if info.path.endswith(_END):
             run, node = info.path.removeprefix(f"{begin}/").split("/")[:2]
             times.setdefault(run, {})[node] = info.mtime.timestamp()
@@ -246,7 +246,7 @@ def before(run: runs.Run, root: str) -> dict[str, tuple[str, Json]]:
             past = [other for other in times if times[other] < time]
             if past:
                 earlier[node] = max(past, key=times.__getitem__)
-        read = storage.each(
+        read = object_stores.each(
             lambda node: _record(base, earlier[node], node), list(earlier)
         )
     except OSError as error:

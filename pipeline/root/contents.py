@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from strategos.components.files import digests, storage
+from strategos.components.files import digests, listing, storage
 from strategos.components.files.filesystems import is_remote
 from strategos.components.push_targets import predictions
 from strategos.components.wording import abridged, counted
@@ -154,7 +154,7 @@ def _digests(paths: Sequence[str], memo: Path) -> list[str]:
 
 def _files(uri: str) -> list[str]:
     if is_remote(uri):
-        return storage.below(uri)[0]
+        return listing.below(uri)[0]
     if os.path.isfile(uri):
         return [uri]
     walked = os.walk(uri)

@@ -249,7 +249,7 @@ def _state(tree: trees.LocalTree, runs: Set[str]) -> Iterator[tuple[str, str]]:
         compiled = map(str, Path(tree.root, "ir").glob(pattern))
         for path in sorted(compiled, key=tree.touched)[:-_COMPILED]:
             yield "compiled", path
-    # Of trainings under a root that TensorFlow cannot open.
+    # Of trainings under a root in an object store.
     for checkpoints in Path(tree.root, "copies").rglob(
         f"{node_ids.TRAINER}/checkpoints"
     ):

@@ -17,8 +17,8 @@ from typing import Any
 from tfx.orchestration.beam import beam_dag_runner
 from tfx.proto.orchestration import pipeline_pb2
 
-from strategos.pipeline.runners.copies.artifacts import Copies
 from strategos.pipeline.runners.launching import launch
+from strategos.pipeline.runners.remote_root.artifacts import Copies
 
 _calls: queue.SimpleQueue[Callable[..., None] | None] = queue.SimpleQueue()
 
@@ -29,7 +29,7 @@ def run(ir: pipeline_pb2.Pipeline, wait: float, made: Copies | None) -> None:
     Args:
       ir: The compiled pipeline, with its connection to ML Metadata.
       wait: Seconds to wait for a server of ML Metadata that does not answer.
-      made: Local copies of artifacts, if executors cannot open the root's files.
+      made: Local copies of artifacts, for a root in an object store.
 
     Raises:
       Exception: Any error of BeamDagRunner.

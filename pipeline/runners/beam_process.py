@@ -35,7 +35,7 @@ def main(parent: int) -> int:
     try:
         with without_collections():
             from strategos.pipeline.runners import beam_nodes
-            from strategos.pipeline.runners.copies import artifacts
+            from strategos.pipeline.runners.remote_root import artifacts
 
         ir = _ir(request)
         root = ir.runtime_spec.pipeline_root.field_value.string_value

@@ -18,8 +18,7 @@ from strategos.components import errors, fork_server, processes
 from strategos.components.files import temporary
 from strategos.components.limits import oom
 from strategos.pipeline.plan import tfx_adapter
-from strategos.pipeline.plan.plan import Plan
-from strategos.pipeline.runners import NodeFailedError, environment, executor_server
+from strategos.pipeline.runners import environment, executor_server
 from strategos.pipeline.runners.memory_watch import MemoryWatch
 
 if TYPE_CHECKING:
@@ -143,28 +142,6 @@ class ExecutorClient:
         )
         output = base64.b64decode(answer["output"])
         return execution_result_pb2.ExecutorOutput.FromString(output)
-
-    def launch(self, node: str, plan: Plan) -> None:
-        """Runs a whole node in the process: cache lookup, executor and publishing.
-
-        Args:
-          node: The node's id.
-          plan: The run.
-
-        Raises:
-          NodeFailedError: The node failed; the process has reported the event.
-          UserError: The process died.
-        """
-        answer = self._call(
-            op="launch",
-            environment=dict(plan.environment),
-            node=node,
-            ir=base64.b64encode(plan.ir.SerializeToString()).decode(),
-            connection=base64.b64encode(plan.connection.SerializeToString()).decode(),
-            wait=plan.metadata_wait,
-        )
-        if "failure" in answer:
-            raise NodeFailedError.from_json(answer["failure"])
 
     def _call(self, **request: Any) -> dict[str, Any]:
         if self._process is None:

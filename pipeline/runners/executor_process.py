@@ -1,7 +1,4 @@
-"""The warm executor process: compiles pipelines and runs executors, one at a time.
-
-For a remote root it launches whole nodes with TFX's own Launcher and operators.
-"""
+"""The warm executor process: compiles pipelines and runs executors, one at a time."""
 
 from __future__ import annotations
 
@@ -42,7 +39,6 @@ def serve(descriptor: int, events_path: str) -> NoReturn:
     operations: dict[str, Callable[..., Any]] = {
         "compile": _compile,
         "execute": _execute,
-        "launch": _launch,
     }
     for line in channel:
         request = json.loads(line)
@@ -80,32 +76,6 @@ def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
     output = runners.output_of(lambda: tfx_adapter.run_executor(beam, spec, info))
     events.set_node(None)
     return {"output": base64.b64encode(output.SerializeToString()).decode()}
-
-
-def _launch(node: str, ir: str, connection: str, wait: float) -> dict[str, Any]:
-    from ml_metadata.proto import metadata_store_pb2
-    from tfx.proto.orchestration import pipeline_pb2
-
-    from strategos.pipeline.runners.launching import launch
-
-    logging.info("==== %s ====", node)
-    pipeline = pipeline_pb2.Pipeline.FromString(base64.b64decode(ir))
-    server = metadata_store_pb2.ConnectionConfig.FromString(
-        base64.b64decode(connection)
-    )
-    nodes = (each.pipeline_node for each in pipeline.nodes)
-    try:
-        launch(
-            next(each for each in nodes if each.node_info.id == node),
-            pipeline,
-            tfx_adapter.deployment_config(pipeline),
-            server,
-            wait,
-        )
-    except runners.NodeFailedError as failure:
-        logging.exception("failed")
-        return {"failure": failure.to_json()}
-    return {}
 
 
 def _return_freed_memory() -> None:

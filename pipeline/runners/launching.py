@@ -15,15 +15,16 @@ from strategos.components.errors import (
     PassingError,
     UserError,
 )
-from strategos.components.files import filesystems, full_disk, object_stores, tfx_s3
+from strategos.components.files import filesystems, full_disk, object_stores
 from strategos.pipeline.history import warned
 from strategos.pipeline.plan import caching, tfx_adapter
 from strategos.pipeline.root import contents, lease, uses
 from strategos.pipeline.root.metadata import is_failure, patiently, unusable
 from strategos.pipeline.runners import NodeFailedError, described, read_result
+from strategos.pipeline.runners.remote_root import tfx_filesystem
 
 if TYPE_CHECKING:
-    from strategos.pipeline.runners.copies.artifacts import Copies, Execute
+    from strategos.pipeline.runners.remote_root.artifacts import Copies, Execute
 
 _LONGEST_PAUSE = 60.0  # Seconds before a node is started again.
 
@@ -49,7 +50,7 @@ def launch(
       connection: ML Metadata's connection config.
       wait: Seconds to wait for a server of ML Metadata that does not answer.
       execute: Runs an executor; by default in this process.
-      copies: Local copies of artifacts, if executors cannot open the root's files.
+      copies: Local copies of artifacts, for a root in an object store.
 
     Raises:
       NodeFailedError: The node failed; ML Metadata has a failed execution of it.
@@ -143,7 +144,7 @@ def _launch(
         connection, lambda enter: patiently(enter, connection, wait)
     )
     root = _root(ir)
-    tfx_s3.register(root)
+    tfx_filesystem.register(root)
     object_stores.check_writable(root)
     name = node.node_info.id
     with handle:

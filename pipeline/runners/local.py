@@ -2,9 +2,8 @@
 
 The loop looks nodes up in the cache, which needs neither TensorFlow nor Beam. The
 executor process starts at the first node that is not cached and needs TensorFlow or
-Beam (`light.in_place`). Where TensorFlow opens the
-files of a remote root, it is needed even to list them, so nodes are launched in the
-executor process; elsewhere executors work on local copies.
+Beam (`light.in_place`). Under a root in an object store, executors work on local
+copies.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from strategos.components import events
-from strategos.components.errors import InterruptedRunError, UserError
-from strategos.components.files.filesystems import is_remote, needs_copies
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.plan.plan import Plan
-from strategos.pipeline.runners import NodeFailedError, light
-from strategos.pipeline.runners.copies import artifacts
+from strategos.pipeline.runners import light
 from strategos.pipeline.runners.executor_client import ExecutorClient
 from strategos.pipeline.runners.launching import launch
 from strategos.pipeline.runners.light import in_place
+from strategos.pipeline.runners.remote_root import artifacts
 
 
 class LocalRunner:
@@ -50,10 +47,6 @@ class LocalRunner:
             for node in plan.ir.nodes
             if not node.pipeline_node.execution_options.HasField("skip")
         ]
-        if is_remote(plan.root) and not needs_copies(plan.root):
-            for node in nodes:
-                self._launch_in_process(node.node_info.id, plan)
-            return
         deployment = tfx_adapter.deployment_config(plan.ir)
         with artifacts.of(plan.root, plan.environment) as made:
             execute = functools.partial(
@@ -65,18 +58,6 @@ class LocalRunner:
                     *(node, plan.ir, deployment, plan.connection),
                     *(plan.metadata_wait, execute, made),
                 )
-
-    def _launch_in_process(self, node: str, plan: Plan) -> None:
-        """Launches a node in the executor process, and reports if that process dies."""
-        try:
-            self._executors.launch(node, plan)
-            return
-        except KeyboardInterrupt:
-            failure = NodeFailedError(node, InterruptedRunError("interrupted"))
-        except UserError as death:
-            failure = NodeFailedError(node, death)
-        events.emit("node_failed", **failure.to_json())
-        raise failure
 
 
 def _execute(

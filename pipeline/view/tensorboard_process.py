@@ -1,7 +1,7 @@
 """Runs TensorBoard: `python -m … FOLDER --logdir_spec FOLDERS FLAGS…`.
 
-FOLDER names the file system of the logs. Logs that TensorFlow cannot open are
-downloaded once, to a temporary folder. TensorFlow 2.16 comes with a TensorBoard that
+FOLDER names the file system of the logs. Logs in an object store are downloaded
+once, to a temporary folder. TensorFlow 2.16 comes with a TensorBoard that
 imports `pkg_resources`, a module that setuptools no longer has. If it is missing, this
 module provides the two functions of it that TensorBoard uses.
 """
@@ -47,7 +47,7 @@ def main() -> None:
     root = sys.argv.pop(1)
     quiet.hush()  # TensorBoard imports TensorFlow in any case
     with contextlib.ExitStack() as stack:
-        if filesystems.needs_copies(root):
+        if filesystems.is_remote(root):
             folder = stack.enter_context(temporary.folder())
             at = sys.argv.index("--logdir_spec") + 1
             sys.argv[at] = ",".join(

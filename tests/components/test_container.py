@@ -46,9 +46,9 @@ def test_only_uris_of_artifacts_are_mapped():
 def test_with_an_engine_a_step_works_on_urls_that_workers_open(
     tmp_path, monkeypatch, scheme
 ):
-    """Of all artifacts; on S3, which TensorFlow cannot open, of the examples."""
+    """Of the examples; other artifacts are copies."""
     url = f"{'gs' if scheme == 'gs' else 's3'}://b/run/Node"
-    copy = url if scheme == "gs" else f"{tmp_path}/{scheme}/b/run/Node"
+    copy = f"{tmp_path}/{'gcs' if scheme == 'gs' else scheme}/b/run/Node"
     seen, done = {}, []
 
     def execute(words):
@@ -60,7 +60,6 @@ def test_with_an_engine_a_step_works_on_urls_that_workers_open(
     monkeypatch.setenv(mounts.VARIABLE, str(tmp_path))
     monkeypatch.setenv(VARIABLE, json.dumps({"runner": "portable"}))
     monkeypatch.setattr(entry, "_execute", execute)
-    monkeypatch.setattr(entry, "_remove_markers", done.append)
     monkeypatch.setattr(entry.storage, "remove", done.append)
     monkeypatch.setattr(
         entry.object_stores, "check_writable", lambda uri, key: done.append(uri)
@@ -77,18 +76,16 @@ def test_with_an_engine_a_step_works_on_urls_that_workers_open(
     }
     inputs = {"artifacts": {"x": {"artifactType": {"schemaTitle": "tfx.Examples"}}}}
     words = [entry._CALL, json.dumps(call), entry._INPUTS, json.dumps(inputs)]
-    entry._execute_on_urls(words, tmp_path / "events")
+    words += ["--executor_class_path", "strategos.components.x.Executor"]
+    key = "kubeflow.root"
+    entry._execute_on_urls(words, mounts.Mounts(), tmp_path / "events", key)
     (given,) = seen["inputs"]["artifacts"]["x"]["artifacts"]
     assert given == {"uri": f"{url}/x", "type": {"schemaTitle": "tfx.Examples"}}
-    assert entry._outputs(seen) == [f"{url}/rows", f"{copy}/graph"]
+    assert entry._uris(seen["outputs"]) == [f"{url}/rows", f"{copy}/graph"]
     written = json.loads((tmp_path / "out").read_text())
     assert written["artifacts"] == call["outputs"]["artifacts"]
-    if scheme == "gs":
-        assert seen["exchange"] is None
-        assert done == [url, f"{url}/rows", f"{url}/graph"]
-    else:
-        assert seen["exchange"] == f"{url}/.engine"
-        assert done == [url, f"{url}/.engine"] and Path(copy, "graph").is_dir()
+    assert seen["exchange"] == f"{url}/.engine"
+    assert done == [url, f"{url}/.engine"] and Path(copy, "graph").is_dir()
 
 
 def test_problem_of_the_user_ends_a_step_without_a_traceback(

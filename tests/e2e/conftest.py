@@ -7,6 +7,7 @@ tests that do not depend on what is trained.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import runpy
@@ -293,7 +294,18 @@ def copy_example(make_workspace):
 @pytest.fixture(scope="session")
 def kfp_launcher() -> type:
     """The `Launcher` of kfp_launcher.py."""
-    return runpy.run_path(str(Path(__file__).with_name("kfp_launcher.py")))["Launcher"]
+    return _launchers()["Launcher"]
+
+
+@pytest.fixture(scope="session")
+def vertex_launcher() -> type:
+    """The `VertexLauncher` of kfp_launcher.py."""
+    return _launchers()["VertexLauncher"]
+
+
+@functools.cache
+def _launchers() -> dict[str, type]:
+    return runpy.run_path(str(Path(__file__).with_name("kfp_launcher.py")))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""Runs a compiled pipeline as the launcher of Kubeflow Pipelines does, on this machine.
+"""Runs a compiled pipeline as the launchers of two services do, on this machine.
+
+`Launcher` is that of Kubeflow Pipelines, `VertexLauncher` that of Vertex AI.
 
 Recorded from KFP 2.0.5: inputs are handed over with an empty type and the URL of an
 object store, while their files lie in a folder of the container; outputs are uploaded
@@ -84,9 +86,7 @@ class Launcher:
         container = self.spec["deploymentSpec"]["executors"][label]["container"]
         place = self._folder / "containers" / f"{node}-{self._run}"
         call = self._call(node, parameters, place)
-        for _, artifact in _artifacts(call["inputs"]):
-            path = _path(artifact)
-            self._store.download(path, place / self._mount / path)
+        self._fetch(call, place)
         words = [*container["command"], *container["args"]]
         words = [word.replace("{{$}}", json.dumps(call)) for word in words]
         words = [self._seen_here(word) for word in words]
@@ -96,6 +96,17 @@ class Launcher:
         env["STRATEGOS_MOUNTS"] = str(place)
         self._warm.script(_MODULE, *words[2:], **env).output()
         self._publish(node, call, place)
+
+    def _fetch(self, call: Mapping[str, Any], place: Path) -> None:
+        """Copies the inputs of a step to its container."""
+        for _, artifact in _artifacts(call["inputs"]):
+            path = _path(artifact)
+            self._store.download(path, place / self._mount / path)
+
+    def _written(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """The content of the file that the executor wrote."""
+        file = Path(call["outputs"]["outputFile"])
+        return json.loads(file.read_text()) if file.exists() else {}
 
     def _seen_here(self, text: str) -> str:
         return text.replace("/workload", str(self._image))
@@ -107,8 +118,7 @@ class Launcher:
         component = self.spec["components"][node]
         inputs = self.spec["root"]["dag"]["tasks"][node].get("inputs", {})
         produced = component.get("outputDefinitions", {})
-        root, name = self.spec["defaultPipelineRoot"], self.spec["pipelineInfo"]["name"]
-        base = f"{root}/{name}/run-{self._run}/{node}"
+        base = self._base(node)
         return {
             "inputs": {
                 "parameterValues": {
@@ -141,6 +151,11 @@ class Launcher:
             },
         }
 
+    def _base(self, node: str) -> str:
+        """The URL of a step's outputs."""
+        root, name = self.spec["defaultPipelineRoot"], self.spec["pipelineInfo"]["name"]
+        return f"{root}/{name}/run-{self._run}/{node}"
+
     def _value(self, source: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
         match source:
             case {"componentInputParameter": name}:
@@ -160,8 +175,7 @@ class Launcher:
 
     def _publish(self, node: str, call: Mapping[str, Any], place: Path) -> None:
         """Takes over what the step has written."""
-        file = Path(call["outputs"]["outputFile"])
-        written = json.loads(file.read_text()) if file.exists() else {}
+        written = self._written(call)
         for number, (name, artifact) in enumerate(_artifacts(call["outputs"])):
             told = dict(artifact)
             if name in written.get("artifacts", {}):
@@ -173,6 +187,34 @@ class Launcher:
             self.artifacts[node, name] = {**named, "metadata": told.get("metadata", {})}
         for name, output in call["outputs"]["parameters"].items():
             self.outputs[node, name] = Path(output["outputFile"]).read_text()
+
+
+class VertexLauncher(Launcher):
+    """Runs as the launcher of Vertex AI: it copies nothing and gives complete types.
+
+    By its documentation, as nothing has run on the service. A container has a mount of
+    the bucket in `/gcs`, which is for writing alone here.
+    """
+
+    def _fetch(self, call: Mapping[str, Any], place: Path) -> None:
+        """Nothing."""
+
+    def _call(
+        self, node: str, parameters: Mapping[str, Any], place: Path
+    ) -> dict[str, Any]:
+        call = super()._call(node, parameters, place)
+        call["outputs"]["outputFile"] = f"{self._base(node)}/executor_output.json"
+        return call
+
+    def _input(self, source: Mapping[str, Any]) -> dict[str, Any]:
+        produced = source["taskOutputArtifact"]
+        outputs = self.spec["components"][produced["producerTask"]]["outputDefinitions"]
+        declared = outputs["artifacts"][produced["outputArtifactKey"]]["artifactType"]
+        return {**super()._input(source), "type": declared}
+
+    def _written(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        url = call["outputs"]["outputFile"]
+        return json.loads(self._store.read(url.split("://")[1]) or "{}")
 
 
 def _needs(task: Mapping[str, Any]) -> set[str]:
@@ -225,6 +267,13 @@ class _S3:
             file = folder / os.path.relpath(each["Key"], prefix)
             file.parent.mkdir(parents=True, exist_ok=True)
             self._client.download_file(bucket, each["Key"], str(file))
+
+    def read(self, path: str) -> bytes:
+        """The content of an object; b"" if it is missing."""
+        bucket, _, key = path.partition("/")
+        if not self._client.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents"):
+            return b""
+        return self._client.get_object(Bucket=bucket, Key=key)["Body"].read()
 
     def upload(self, folder: Path, path: str) -> None:
         bucket, _, prefix = path.partition("/")

@@ -52,6 +52,11 @@ def test_run_on_flink_has_the_metrics_of_the_run_in_threads(
     assert len(list(flink.folder.glob("runs/.strategos/runs/*/flink"))) == 1
 
 
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def object_store(request):
+    return request.param
+
+
 @pytest.fixture
 def job_server(bucket, tmp_path):
     """The address of Beam's job server in Python."""
@@ -83,8 +88,9 @@ def objects(client, below):
 
 
 def test_compiled_pipeline_sends_its_data_to_a_job_server(
-    threads, kfp_launcher, bucket_client, job_server, tmp_path
+    threads, kfp_launcher, bucket, bucket_client, job_server, tmp_path
 ):
+    root = f"{bucket}/kfp".replace("s3://", "minio://")  # as the launcher has it
     file, overlay = tmp_path / "pipeline.yaml", tmp_path / "cluster.yaml"
     checkout = threads.folder.parents[1]
     section = {"image": "registry.example.com/a:1", "context": str(checkout)}
@@ -92,8 +98,8 @@ def test_compiled_pipeline_sends_its_data_to_a_job_server(
     overlay.write_text(
         json.dumps(
             {
-                "kubeflow": {**section, "root": "minio://bucket/kfp"},
-                "pusher": {"to": "s3://bucket/serving"},
+                "kubeflow": {**section, "root": root},
+                "pusher": {"to": f"{bucket}/serving"},
                 "run": {"engine": {"runner": "portable", "options": options}},
             }
         )
@@ -106,13 +112,14 @@ def test_compiled_pipeline_sends_its_data_to_a_job_server(
     launcher.run(*STEPS)
     for node, output in DATA.items():
         (here,) = threads.folder.glob(f"runs/*/{node}/{output}/*")
-        there = launcher.artifacts[node, output]["uri"].removeprefix("minio://bucket/")
+        uri = launcher.artifacts[node, output]["uri"]
+        there = uri.removeprefix(root.removesuffix("kfp"))
         found = objects(bucket_client, f"{there}/")
         assert found == local_files(here) and len(found) > 1
         if output != "statistics":  # workers write examples to the store themselves
             assert not list(place.glob(f"containers/{node}-1/*/{there}"))
     evaluation = launcher.artifacts["Evaluator", "evaluation"]["uri"]
-    key = f"{evaluation.removeprefix('minio://bucket/')}/summary.json"
+    key = f"{evaluation.removeprefix(root.removesuffix('kfp'))}/summary.json"
     summary = bucket_client.get_object(Bucket="bucket", Key=key)["Body"].read()
     assert json.loads(summary)["overall"] == threads.last_run()["metrics"]
     # Of two splits each; other work has one shard, and sends no job.

@@ -61,7 +61,7 @@ _BY_STACK = (
     *("components/user_node/test_user_node.py", "components/user_code/test_archive.py"),
     *("components/user_code/test_user_errors.py", "components/files/test_places.py"),
     *("components/files/test_filesystems.py", "components/files/test_temporary.py"),
-    *("components/files/test_tfx_s3.py", "components/files/test_storage.py"),
+    "components/files/test_storage.py",
     *("components/files/test_cloud_storage.py", "components/trainer/compat"),
     *("components/trainer/distribution/test_devices.py", "components/trainer/run"),
     "components/trainer/data/test_ragged.py",

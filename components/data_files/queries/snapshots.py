@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from strategos.components.data_files import spans
 from strategos.components.data_files.queries import databases
 from strategos.components.errors import BadInputError
-from strategos.components.files import patterns, storage
+from strategos.components.files import object_stores, patterns, storage
 from strategos.components.files.filesystems import short
 from strategos.components.slow_imports import pa
 from strategos.components.wording import counted
@@ -120,7 +120,7 @@ def _kept(query: Query) -> dict[int, pa.Schema]:
         existing = spans.find_spans(query.examples)
     except spans.NoFilesError:
         return {}
-    schemas = storage.each(_schema_of, [span.files[0] for span in existing])
+    schemas = object_stores.each(_schema_of, [span.files[0] for span in existing])
     return {span.number: schema for span, schema in zip(existing, schemas, strict=True)}
 
 

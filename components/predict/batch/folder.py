@@ -24,7 +24,7 @@ from typing import Any
 
 from strategos.components.data_files.findings import rejected
 from strategos.components.errors import BadInputError, UserError
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, listing, object_stores, storage
 from strategos.components.push_targets.predictions import MANIFEST, lost
 
 REJECTED = "_rejected"
@@ -82,7 +82,7 @@ class OutputFolder:
             if ours and self._is_begun():
                 continue  # killed while it published
             what = f"`{name}`"
-            if storage.exists(f"{self.path}/{MANIFEST}"):
+            if listing.exists(f"{self.path}/{MANIFEST}"):
                 what = "the predictions of an earlier command"
             raise BadInputError(
                 f"the folder has {what}",
@@ -158,7 +158,7 @@ class OutputFolder:
           shard: Number of the shard.
         """
         path = f"{self.staging}/{shard:05}.json"
-        if not storage.exists(path, patient=True):
+        if not listing.exists(path, patient=True):
             return None
         recorded: dict[str, Any] = json.loads(storage.read(path, patient=True))
         return recorded
@@ -186,11 +186,11 @@ class OutputFolder:
           UserError: A file is missing: another command has used the folder.
         """
         moves = [(self.part(n), self.name(n, shards)) for n in range(shards)]
-        for file in storage.listed(f"{self.staging}/{rejected.FOLDER}"):
+        for file in listing.listed(f"{self.staging}/{rejected.FOLDER}"):
             moves.append((file, f"{REJECTED}/{os.path.basename(file)}"))
         if not filesystems.is_remote(self.path):
             os.makedirs(f"{self.path}/{REJECTED}", exist_ok=True)
-        storage.each(self._move, moves)
+        object_stores.each(self._move, moves)
         if not filesystems.is_remote(self.path):
             with contextlib.suppress(OSError):  # rows were rejected
                 os.rmdir(f"{self.path}/{REJECTED}")
@@ -216,9 +216,9 @@ class OutputFolder:
 
     def _move(self, names: tuple[str, str]) -> None:
         source, target = names[0], f"{self.path}/{names[1]}"
-        if storage.exists(source, patient=True):
+        if listing.exists(source, patient=True):
             storage.move(source, target)
-        elif not storage.exists(target, patient=True):
+        elif not listing.exists(target, patient=True):
             raise UserError(
                 f"{target} is missing: another command has written to the folder",
                 key="--output",
@@ -226,13 +226,13 @@ class OutputFolder:
             )
 
     def _is_begun(self) -> bool:
-        return storage.exists(f"{self.staging}/key")
+        return listing.exists(f"{self.staging}/key")
 
     def _entries(self) -> list[str]:
         """Names in the folder; [] if it is missing."""
         if filesystems.is_remote(self.path):
             with object_stores.problems_of(self.path, "--output", "read"):
-                below = storage.objects(self.path)
+                below = listing.objects(self.path)
             start = len(object_stores.path_of(self.path)) + 1
             return sorted({each.path[start:].partition("/")[0] for each in below})
         try:

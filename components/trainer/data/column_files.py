@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from strategos.components.files import storage
+from strategos.components.files import listing
 from strategos.components.records import streams
 from strategos.components.trainer.gang import heartbeat
 
@@ -37,8 +37,12 @@ def beside(files: Sequence[str]) -> list[str]:
     for folder, names in by_folder.items():
         parent, split = os.path.split(folder)
         columns = os.path.join(parent, streams.folder(split.removeprefix(_SPLIT)))
-        ready = storage.listed(columns) if split.startswith(_SPLIT) else []
-        all_names = {os.path.basename(file) for file in storage.listed(folder)}
+        ready = (
+            listing.listed(columns, patient=True) if split.startswith(_SPLIT) else []
+        )
+        all_names = {
+            os.path.basename(file) for file in listing.listed(folder, patient=True)
+        }
         if not ready or all_names != names:
             return []
         paths += ready

@@ -14,7 +14,6 @@ without parsing. Give larger splits more files.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Sequence
 
@@ -97,11 +96,11 @@ class Records:
           batch_size: Rows of a global batch; each block but the last has a multiple.
           first: int64. The batch to start at; earlier blocks are read and dropped.
           here: Whether this process reads. If so, it reports dropped blocks as a
-            heartbeat before the first step; else TensorFlow reads objects, too.
+            heartbeat before the first step.
         """
         batches = self.block_batches(batch_size)
         chunks = self._pieces(key).interleave(
-            no_autograph(functools.partial(self._chunks, here=here)),
+            no_autograph(self._chunks),
             cycle_length=CURSORS,
             block_length=1,
             num_parallel_calls=_PARALLEL_CALLS,
@@ -154,10 +153,8 @@ class Records:
         first: tf.Tensor,
         rows: tf.Tensor,
         beyond: tf.Tensor,
-        *,
-        here: bool,
     ) -> tf.data.Dataset:
-        whole = read.of_kind(file[tf.newaxis], self.files[0], by_tensorflow=not here)
+        whole = read.of_kind(file[tf.newaxis], self.files[0])
         piece = whole.skip(first).take(rows).concatenate(whole.take(beyond))
         return piece.batch(rows_within(self.limit, self.row_bytes, _CHUNK_ROWS))
 
@@ -188,22 +185,19 @@ def ordered(files: Sequence[str]) -> tf.data.Dataset:
     return read.records(files)
 
 
-def ordered_blocks(
-    files: Sequence[str], batch_size: int, *, here: bool
-) -> tf.data.Dataset:
+def ordered_blocks(files: Sequence[str], batch_size: int) -> tf.data.Dataset:
     """The records of `files` in their order, in blocks as of `Records.blocks`.
 
     Args:
       files: TFRecord files.
       batch_size: Rows of a global batch.
-      here: Whether this process reads; else TensorFlow reads objects, too.
     """
 
     @no_autograph
     def block(block: tf.Tensor) -> Block:
         return block, tf.constant(0, tf.int64)
 
-    rows = read.records(files, by_tensorflow=not here)
+    rows = read.records(files)
     return rows.batch(_ORDERED_BATCHES * batch_size).map(block)
 
 

@@ -110,7 +110,7 @@ class Split:
                 self._unpacked_blocks(self.stored.ordered(batch_size))
             )
         else:
-            keys = self._in_order(parts, streams=self.columns is None, here=True)
+            keys = self._in_order(parts, streams=self.columns is None)
             batches = self._fetched(keys, self.columns)
         return parsing.ready(batches.repeat(epochs), len(share))
 
@@ -205,7 +205,7 @@ class Split:
         if streams:
             return parsing.ready(self._fetched(keys, None))
         files = tf.constant(self.files)
-        whole = read_records.of_kind(files, self.files[0], by_tensorflow=True)
+        whole = read_records.of_kind(files, self.files[0])
         whole = whole.batch(self.rows)
         whole = whole.map(parsing.packer(self.spec))
         fetched = whole.flat_map(lambda *kept: self._fetched(keys, kept))
@@ -280,18 +280,15 @@ class Split:
         with tf.init_scope():
             return Records.count(self.files, required(self.stored).limit)
 
-    def _in_order(
-        self, parts: Parts, *, streams: bool, here: bool = False
-    ) -> tf.data.Dataset:
+    def _in_order(self, parts: Parts, *, streams: bool) -> tf.data.Dataset:
         """The rows of each batch in the order of the files, as of `_keys`.
 
         Args:
           parts: Divides a batch.
           streams: Whether the rows are serialized examples, and not numbers.
-          here: Whether this process reads.
         """
         if streams:
-            blocks = records.ordered_blocks(self.files, parts.batch_size, here=here)
+            blocks = records.ordered_blocks(self.files, parts.batch_size)
             return parts.of_blocks(blocks)
         return parts.of(tf.range(self.rows, dtype=tf.int64), 0)
 

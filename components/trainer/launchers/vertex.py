@@ -1,7 +1,7 @@
 """Trains as a custom job of Vertex AI, with a container for each task.
 
-`run.root` is in Cloud Storage, where launcher and containers read and write the files
-of the training. The job is found again by its labels, so a launcher that is started
+`run.root` is in Cloud Storage, where launcher and containers exchange the files of the
+training. The job is found again by its labels, so a launcher that is started
 again joins it.
 Requests are repeated without a connection and after 429, 500 and above. All other
 errors end the training with the words of the service: 400, 401, 403, 404. So does a 429
@@ -58,7 +58,7 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     """Creates a custom job, or joins the job that an earlier launcher left.
 
     Args:
-      spec: The training; its files are in an object store.
+      spec: The training; its examples or checkpoints are in an object store.
       operation: Time-outs and restarts; its `job` has the settings for the job.
 
     Returns:
@@ -71,8 +71,13 @@ def launch(spec: WorkerSpec, operation: Operation) -> dict[str, Any]:
     """
     settings = operation.job
     code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
-    inside = staging.in_image(spec, settings, "vertex.modules")
-    return training.launch(inside, operation, CustomJobs(settings, code))
+    jobs = CustomJobs(settings, code)
+
+    def train(staged: WorkerSpec) -> dict[str, Any]:
+        inside = staging.in_image(staged, settings, "vertex.modules")
+        return training.launch(inside, operation, jobs)
+
+    return staging.trained(spec, settings, KEY, train)
 
 
 def check(root: str, settings: Mapping[str, Any]) -> None:

@@ -226,7 +226,8 @@ class VertexJob(Section):
             mode="json", include={*shared, "context", "modules"}
         )
         image = self.image or service.image
-        return {**plain, **settings, "image": image, "workload": WORKLOAD}
+        places = {"folder": None, "workload": WORKLOAD}
+        return {**plain, **settings, **places, "image": image}
 
 
 def _in_seconds(plain: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from strategos.components.errors import BadInputError
-from strategos.components.files import object_stores, storage
+from strategos.components.files import listing, object_stores
 
 CLIENTS = """
 import json, os
@@ -15,7 +15,7 @@ import tensorflow as tf
 from apache_beam.io.filesystems import FileSystems
 from google.cloud import storage as google
 from tfx.dsl.io import fileio
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 
 filesystem = tf.io.gfile
 bucket = google.Client().bucket("bucket")
@@ -56,11 +56,11 @@ for writer, make in writers.items():
 lists = {
     "tensorflow": filesystem.listdir("gs://bucket/a/b"),
     "tfx": fileio.listdir("gs://bucket/a/b"),
-    "arrow": [url[len("gs://bucket/a/b/"):] for url in storage.below("gs://bucket")[0]],
+    "arrow": [url[len("gs://bucket/a/b/"):] for url in listing.below("gs://bucket")[0]],
 }
 wrong = {who: found for who, found in lists.items() if sorted(found) != names}
 filesystem.rmtree("gs://bucket/a")
-print(json.dumps([different, wrong, storage.below("gs://bucket")]))
+print(json.dumps([different, wrong, listing.below("gs://bucket")]))
 """
 
 
@@ -78,14 +78,14 @@ def test_folders_are_parts_of_names(cloud_storage):
         client.put_object(Bucket="bucket", Key=f"below/{name}", Body=b"1")
 
     def below(depth):
-        files, folders = storage.below("gs://bucket/below", depth)
+        files, folders = listing.below("gs://bucket/below", depth)
         return [
             [url[len("gs://bucket/below/") :] for url in u] for u in (files, folders)
         ]
 
-    assert below(0) == [["a"], ["x"]]
+    assert below(0) == [["a"], ["x", "z"]]
     assert below(1)[0] == ["a"]
-    assert {"x", "x/y"} <= {*below(1)[1]}
+    assert {"x", "x/y", "z"} <= {*below(1)[1]}
     assert below(None)[0] == ["a", "x//g", "x/y/b"]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strategos.components.files import exchange, storage
+from strategos.components.files import exchange, listing, storage
 from strategos.components.transform.analyzers import accumulators, spilled
 
 READ = """
@@ -52,6 +52,6 @@ def test_large_counts_of_workers_are_added_up_here(bucket, tmp_path):
             later.add(pa.array(tokens, pa.large_binary()))
             state = kind.merge(state, kind.compact(later))
         found = state.total(str(tmp_path))
-    assert isinstance(found, spilled.Ranked) and len(storage.listed(url)) == 2
+    assert isinstance(found, spilled.Ranked) and len(listing.listed(url)) == 2
     expected = [(1 + (400 <= n < 500), b"%d" % n) for n in range(900)]
     assert list(found) == sorted(expected, reverse=True)

@@ -20,12 +20,6 @@ def test_unknown_scheme_is_refused_by_name():
     assert filesystems.unknown("ftp://x") == expected
 
 
-def test_only_s3_is_copied():
-    assert filesystems.needs_copies("s3://bucket/root")
-    assert not filesystems.needs_copies("gs://bucket/root")
-    assert not filesystems.needs_copies("/data/s3")
-
-
 def test_bucket_is_tried(bucket):
     object_stores.check_writable(f"{bucket}/root")
     with pytest.raises(BadInputError, match="nothing can be written there") as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from strategos.components.files import filesystems, object_stores, storage
+from strategos.components.files import filesystems, listing, object_stores, storage
 
 CONTENT = {"part.gz": gzip.compress(b"rows"), "inside/plain": b"text", "empty": b""}
 
@@ -52,7 +52,7 @@ def test_missing_objects_are_an_error(bucket, tmp_path):
 
 def test_files_that_are_left_out_are_not_copied(folder, bucket):
     storage.put(folder, f"{bucket}/some", left_out=("part.gz", "inside/plain"))
-    assert [each.path for each in storage.objects(f"{bucket}/some")] == [
+    assert [each.path for each in listing.objects(f"{bucket}/some")] == [
         "bucket/some/empty"
     ]
 
@@ -61,26 +61,26 @@ def test_last_file_of_a_copy_appears_after_all_others_have(folder, bucket):
     (folder / "broken").symlink_to("absent")
     with pytest.raises(FileNotFoundError):
         storage.put(folder, f"{bucket}/last", last="empty")
-    assert not storage.exists(f"{bucket}/last/empty")
+    assert not listing.exists(f"{bucket}/last/empty")
     (folder / "broken").unlink()
     storage.put(folder, f"{bucket}/last", last="empty")
-    assert len(storage.objects(f"{bucket}/last")) == len(CONTENT)
+    assert len(listing.objects(f"{bucket}/last")) == len(CONTENT)
 
 
 def test_content_is_written_read_and_removed_wherever_it_is(bucket, tmp_path):
     for path in (f"{bucket}/new/file.gz", str(tmp_path / "new" / "file.gz")):
-        assert not storage.exists(path)
+        assert not listing.exists(path)
         for content in ("ä", b"\0"):
             storage.write(path, content)
         assert storage.read(path) == b"\0"
-        assert storage.exists(path) and storage.exists(path.rpartition("/")[0])
+        assert listing.exists(path) and listing.exists(path.rpartition("/")[0])
         storage.write(f"{path}.other", "")
         for _ in range(2):
             storage.remove(path)
-            assert storage.exists(f"{path}.other") and not storage.exists(path)
+            assert listing.exists(f"{path}.other") and not listing.exists(path)
         for _ in range(2):
             storage.remove(path.rpartition("/")[0])
-        assert not storage.exists(f"{path}.other")
+        assert not listing.exists(f"{path}.other")
         with pytest.raises(FileNotFoundError) as raised:
             storage.read(path)
         assert raised.value.filename == path and raised.value.strerror
@@ -114,7 +114,7 @@ def test_file_whose_writing_fails_is_as_before(bucket, tmp_path, earlier):
         # Arrow 10 may abort at exit, soon after any upload by parts.
         assert ended.returncode in (0, -signal.SIGABRT), ended.stderr
         before = [path] if earlier is not None else []
-        assert storage.listed(folder) == [*before, f"{folder}/other"]
+        assert listing.listed(folder) == [*before, f"{folder}/other"]
         assert not before or storage.read(path) == earlier
 
 
@@ -124,7 +124,7 @@ def test_file_is_renamed_and_replaces_another(bucket, tmp_path):
         with storage.create(f"{folder}/source.gz") as file:
             file.write(b"later")
         storage.move(f"{folder}/source.gz", f"{folder}/target")
-        assert storage.listed(folder) == [f"{folder}/target"]
+        assert listing.listed(folder) == [f"{folder}/target"]
         assert storage.read(f"{folder}/target") == b"later"
 
 

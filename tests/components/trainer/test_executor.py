@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings, WorkerSpec
 
 _PROPERTIES = {
@@ -25,6 +26,7 @@ _PROPERTIES = {
 }
 
 
+_OPERATION = Operation(checkpoint_key="abc")
 _THREE = "train validation eval"
 
 
@@ -62,7 +64,7 @@ def test_several_labels_a_row_are_refused_before_training(artifacts):
     from strategos.components.errors import UserError
     from strategos.components.trainer.executor import check_label, worker_spec
 
-    spec = worker_spec(*artifacts, _PROPERTIES, "abc")
+    spec = worker_spec(*artifacts, _PROPERTIES, _OPERATION)
     file = Path(spec.transform_graph, "transformed_metadata", "schema.pbtxt")
     check_label(spec, "binary")  # nothing is known
     file.parent.mkdir()
@@ -78,7 +80,7 @@ def test_several_labels_a_row_are_refused_before_training(artifacts):
 def test_the_worker_is_told_settings_and_where_checkpoints_lie(artifacts, tmp_path):
     from strategos.components.trainer.executor import worker_spec
 
-    spec = worker_spec(*artifacts, _PROPERTIES, "abc")
+    spec = worker_spec(*artifacts, _PROPERTIES, _OPERATION)
     assert spec.settings == Settings(callbacks={"csv": True}, last_batch="drop")
     assert spec.distribution == {"strategy": "mirrored", "devices": 2}
     assert spec.checkpoint_dir == str(tmp_path / "Trainer" / "checkpoints" / "abc")
@@ -86,7 +88,7 @@ def test_the_worker_is_told_settings_and_where_checkpoints_lie(artifacts, tmp_pa
     assert WorkerSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
     assert spec.warm_start == ""
     warm = {**_PROPERTIES, "warm_start": "/m/Format-Weights"}
-    assert worker_spec(*artifacts, warm, "abc").warm_start == "/m/Format-Weights"
+    assert worker_spec(*artifacts, warm, _OPERATION).warm_start == "/m/Format-Weights"
 
 
 def test_training_evaluates_on_the_validation_split_where_there_is_one(artifacts):
@@ -100,7 +102,7 @@ def test_training_evaluates_on_the_validation_split_where_there_is_one(artifacts
         for name in names.split():
             Path(examples.uri, f"Split-{name}").mkdir(exist_ok=True)
             Path(examples.uri, f"Split-{name}", "a.gz").touch()
-        spec = worker_spec(*artifacts, _PROPERTIES, "abc")
+        spec = worker_spec(*artifacts, _PROPERTIES, _OPERATION)
         assert spec.train_files == (f"{examples.uri}/Split-train/a.gz",)
         assert spec.eval_files == (f"{examples.uri}/Split-{expected}/a.gz",)
         assert spec.eval_split == expected
@@ -121,7 +123,7 @@ def test_weights_in_an_object_store_are_downloaded_where_training_is_local(
 
     def local(version):
         url = f"s3://{name}/serving/{version}/assets.extra/weights"
-        spec = worker_spec(*artifacts, {**_PROPERTIES, "warm_start": url}, "abc")
+        spec = worker_spec(*artifacts, {**_PROPERTIES, "warm_start": url}, _OPERATION)
         return with_local_inputs(spec).warm_start
 
     first = local(7)
@@ -137,7 +139,9 @@ def test_other_orchestrators_find_checkpoints_by_inputs_and_settings(artifacts):
     from strategos.components.trainer.executor import worker_spec
 
     def place(**changes):
-        return worker_spec(*artifacts, {**_PROPERTIES, **changes}).checkpoint_dir
+        return worker_spec(
+            *artifacts, {**_PROPERTIES, **changes}, Operation()
+        ).checkpoint_dir
 
     assert place(distribution="{}", warm_start="/m") == place()
     assert place(epochs=3) != place()

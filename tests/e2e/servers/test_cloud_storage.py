@@ -111,6 +111,39 @@ def test_steps_without_modules_in_the_image_push_the_model_of_a_local_run(
     table_has_what_the_steps_recorded(launcher, f"{bucket}/kfp", url, local)
 
 
+def test_steps_of_vertex_push_the_model_of_a_local_run(
+    remote,
+    local,
+    bucket,
+    bucket_client,
+    vertex_launcher,
+    assert_is_the_local_model,
+    tmp_path,
+):
+    section = {
+        **{"project": "p", "region": "r", "image": "x", "root": f"{bucket}/vertex"},
+        **{"context": str(remote.folder.parent), "modules": f"{bucket}/modules"},
+    }
+    written, image = tmp_path / "job.json", tmp_path / "image"
+    words = ("--set", f"vertex={json.dumps(section)}", "-o", str(written))
+    sets = ("--set", f"pusher.to={bucket}/of-vertex")
+    remote.strategos("compile", str(remote.yaml), "--target", "vertex", *words, *sets)
+    image.mkdir()  # and has no files of the workspace
+    spec = json.loads(written.read_text())["pipelineSpec"]
+    place = tmp_path / "cluster"
+    launcher = vertex_launcher(spec, place, remote.warm, image, s3=bucket_client)
+    launcher.run()
+    pushed = launcher.artifacts["Pusher", "pushed_model"]
+    assert pushed["uri"].startswith(f"{bucket}/vertex/")
+    url = pushed["metadata"]["pushed_destination"]
+    assert url.startswith(f"{bucket}/of-vertex/")
+    assert_is_the_local_model(url)
+    listed = bucket_client.list_objects_v2(Bucket="bucket", Prefix="vertex/")
+    keys = [each["Key"] for each in listed["Contents"]]
+    assert any(key.endswith("/Trainer/record/record.json") for key in keys)
+    assert not [key for key in keys if "/checkpoints/" in key]
+
+
 def table_has_what_the_steps_recorded(launcher, root, url, local):
     named = (name for name, _ in launcher.artifacts)
     nodes = dict.fromkeys(x for x in named if x in node_ids.ALL)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 
 pytestmark = pytest.mark.long
 
@@ -36,5 +36,5 @@ def test_files_and_predictions_may_be_in_a_bucket(
 
 
 def _manifests(bucket: str) -> list[str]:
-    files, _ = storage.below(f"{bucket}/scored")
+    files, _ = listing.below(f"{bucket}/scored")
     return [file for file in files if file.endswith("/_manifest.json")]

@@ -123,7 +123,7 @@ def test_interrupted_training_leaves_its_checkpoint_in_the_bucket(remote, checkp
 def test_training_of_a_killed_run_is_resumed_on_another_machine(
     remote, checkpoints, make_small, tmp_path
 ):
-    sets, every = ("--set", "trainer.epochs=4"), "trainer.checkpoint.every=1 steps"
+    sets, every = ("--set", "trainer.epochs=12"), "trainer.checkpoint.every=1 steps"
     with remote.held("Trainer"):
         run = remote.start(*sets, "--set", every, node="Trainer")
         remote.wait_for(lambda: "/state.json'" in str(checkpoints()), 120)

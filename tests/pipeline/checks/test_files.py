@@ -327,8 +327,7 @@ def test_a_model_to_start_from_that_is_not_there_is_rejected(workload, tmp_path)
     assert found(workload, "trainer.warm_start=old/4/Format-Weights") == []
     assert found(workload, "trainer.warm_start=latest") == []
     remote = ("run.metadata=mysql://user@host:1/database", "run.root=gs://bucket/a")
-    problem = only(workload, *remote, "trainer.warm_start=s3://bucket/old/4")
-    assert problem.key == "trainer.warm_start" and "no s3://" in str(problem)
+    assert found(workload, *remote, "trainer.warm_start=s3://bucket/old/4") == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 
 import pytest
@@ -100,9 +99,7 @@ def test_tfjob_knows_the_folder_that_the_image_contains(workload):
     assert known["workload"] == "/workload"
 
 
-def test_tfjob_has_its_files_in_a_root_that_tensorflow_cannot_open(
-    workload, monkeypatch
-):
+def test_pods_have_their_files_in_a_root_in_an_object_store(workload):
     def folder(root, job="image: i"):
         metadata = "mysql://u@h/d"
         of_run = f"run={{root: '{root}', metadata: '{metadata}'}}"
@@ -110,11 +107,10 @@ def test_tfjob_has_its_files_in_a_root_that_tensorflow_cannot_open(
         config = load(workload, sets=sets).config
         return config.name, config.operation().job["folder"]
 
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     name, found = folder("s3://b/root")
     assert found == f"s3://b/root/{name}/Trainer/staged"
     assert folder("s3://b/root", "image: i, folder: 's3://b/a'")[1] == "s3://b/a"
-    assert folder("gs://b/root")[1] is None
+    assert folder("gs://b/root")[1] == f"gs://b/root/{name}/Trainer/staged"
 
 
 def test_settings_are_what_the_trainer_runs_with(trainer):

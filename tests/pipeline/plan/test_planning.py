@@ -269,12 +269,12 @@ def test_weights_count_by_what_they_are_and_not_by_where_they_lie(write, workloa
     ("runner", "root", "exchange"),
     [
         ("portable", "s3://b/r/", "s3://b/r/p/.engine"),
-        ("portable", "gs://b/r", None),
+        ("portable", "gs://b/r", "gs://b/r/p/.engine"),
         ("portable", "runs", None),
         ("direct", "s3://b/r", None),
     ],
 )
-def test_only_workers_under_a_root_on_s3_need_an_exchange(
+def test_only_workers_under_a_root_in_a_store_need_an_exchange(
     workload, runner, root, exchange
 ):
     endpoint = "run.engine.options.job_endpoint=host:1"

@@ -1,7 +1,7 @@
 """A task of a job on machines that share only the attempt's folder in an object store.
 
-The gang meets in copies of the chief's folder. Inputs that TensorFlow cannot open in
-the store are downloaded first, to the same folder on each machine: a parameter server's
+The gang meets in copies of the chief's folder. Inputs that TensorFlow
+opens are downloaded first, to the same folder on each machine: a parameter server's
 coordinator names the files that its workers read. The launcher reads the task's output
 from the batch system's log.
 """
@@ -99,7 +99,7 @@ def _do(attempt: RemoteAttempt, target: str, inputs: str) -> NoReturn:
 
 
 def fetch(attempt: RemoteAttempt, inputs: str) -> None:
-    """Copies the request and, as far as TensorFlow needs that, the inputs.
+    """Copies the request and the inputs.
 
     Exits if the store does not answer: another attempt may find it again.
 
@@ -117,8 +117,8 @@ def fetch(attempt: RemoteAttempt, inputs: str) -> None:
 
 
 def _fetched(url: str, folder: str) -> str:
-    """Downloads an input, unless TensorFlow can open it; returns where it is."""
-    if not filesystems.needs_copies(url):
+    """Downloads an input, unless it is on this machine; returns where it is."""
+    if not filesystems.is_remote(url):
         return url
     target = Path(folder, object_stores.path_of(url))
     if not target.exists():  # tasks of one machine share the folder

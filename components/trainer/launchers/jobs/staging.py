@@ -1,9 +1,9 @@
 """Copies a training's files to a place that the machines of a job can read.
 
-A step of Kubeflow Pipelines has its inputs in its own container. Its launcher copies
-them to a folder on a volume or in an object store, named by the training, so that a
-step that is started again finds the copies, the checkpoints and the job of its
-predecessor.
+A step of a pipeline has its inputs in its own container, and a run on this machine
+whose root is in an object store works on local copies. The launcher copies the inputs
+to a folder on a volume or in an object store, named by the training, so that a launcher
+that is started again finds the copies, the checkpoints and the job of its predecessor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from strategos.components.files import (
 )
 from strategos.components.files.filesystems import is_remote
 from strategos.components.files.places import Place, RemotePath
+from strategos.components.trainer import finished
 from strategos.components.trainer.spec import WorkerSpec
 from strategos.components.user_code import archive
 
@@ -57,13 +58,41 @@ def in_image(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerS
     return dataclasses.replace(spec, folder=str(folder))
 
 
+def trained(
+    spec: WorkerSpec,
+    settings: Mapping[str, Any],
+    key: str,
+    train: Callable[[WorkerSpec], dict[str, Any]],
+) -> dict[str, Any]:
+    """Trains on copies that machines elsewhere see, and removes them after it.
+
+    Args:
+      spec: See `staged`.
+      settings: See `staged`.
+      key: See `staged`.
+      train: Trains as the `staged` spec says, and returns the facts.
+
+    Returns:
+      The facts of the training.
+
+    Raises:
+      UserError: As raised by `staged` and `train`.
+    """
+    moved = staged(spec, settings, key)
+    facts = train(moved)
+    if moved.checkpoint_dir != spec.checkpoint_dir:
+        finished.mark(spec)
+    remove(spec, settings)
+    return facts
+
+
 def staged(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerSpec:
-    """The training, with inputs and checkpoints in a folder that all pods see.
+    """The training, with inputs and checkpoints in a folder that all machines see.
 
     Args:
       spec: The training, with the paths of this machine.
-      settings: Settings of the pods. Without a `folder`, checkpoints stay where they
-        are, as do inputs if checkpoints are on a volume.
+      settings: Settings of the job. Without a `folder`, or in an object store,
+        checkpoints stay where they are, as do inputs if checkpoints are on a volume.
       key: The section that `settings` are from, for messages.
 
     Raises:
@@ -72,7 +101,7 @@ def staged(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerSpe
     place = _place(spec, settings)
     if place is None:
         return spec
-    mounts = [volume["path"] for volume in settings["volumes"]]
+    mounts = [volume["path"] for volume in settings.get("volumes", ())]
     copy: Any = _upload if isinstance(place, RemotePath) else _copy
 
     def at(path: str) -> str:
@@ -80,9 +109,9 @@ def staged(spec: WorkerSpec, settings: Mapping[str, Any], key: str) -> WorkerSpe
             return path
         return copy(path, place / "inputs")
 
-    with _problems(place, f"{key}.folder" if settings["folder"] else "run.root"):
+    with _problems(place, f"{key}.folder" if settings.get("folder") else "run.root"):
         moved = spec.with_inputs(at)
-    if not settings["folder"]:
+    if is_remote(spec.checkpoint_dir):
         return moved
     return dataclasses.replace(moved, checkpoint_dir=str(place / _CHECKPOINTS))
 
@@ -100,13 +129,12 @@ def remove(spec: WorkerSpec, settings: Mapping[str, Any]) -> None:
 
 
 def _place(spec: WorkerSpec, settings: Mapping[str, Any]) -> Place | None:
-    """The folder of the copies; None where pods see all that this machine sees."""
+    """The folder of the copies; None where machines see all that this one sees."""
     trainer, _, key = spec.checkpoint_dir.rstrip("/").rpartition("/")
-    if settings["folder"]:
-        return places.at(settings["folder"]) / key
     if is_remote(spec.checkpoint_dir):
         return places.at(os.path.dirname(trainer)) / "staged" / key
-    return None
+    folder = settings.get("folder")
+    return places.at(folder) / key if folder else None
 
 
 def is_below(path: str, folders: list[str]) -> bool:

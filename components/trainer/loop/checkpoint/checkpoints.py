@@ -255,7 +255,7 @@ class Checkpoints:
 
 
 class CopiedCheckpoints(Checkpoints):
-    """Checkpoints in an object store that TensorFlow cannot open.
+    """Checkpoints in an object store.
 
     Each checkpoint is written to a local folder and uploaded from there. All workers of
     a gang download the checkpoint from which they resume.
@@ -318,7 +318,7 @@ def of(folder: str, *, keep: int, is_chief: bool) -> Checkpoints:
       keep: Number of checkpoints to keep, the newest ones.
       is_chief: Whether this process writes.
     """
-    kind = CopiedCheckpoints if filesystems.needs_copies(folder) else Checkpoints
+    kind = CopiedCheckpoints if filesystems.is_remote(folder) else Checkpoints
     return kind(folder, keep=keep, is_chief=is_chief)
 
 

@@ -22,7 +22,6 @@ from typing import Any
 from strategos.components.errors import UserError
 from strategos.components.files import filesystems
 from strategos.components.services import kubernetes_client
-from strategos.components.trainer import finished
 from strategos.components.trainer.distribution.environment import Task
 from strategos.components.trainer.launchers.jobs import staging, training
 from strategos.components.trainer.launchers.jobs.attempt import Attempt, RemoteAttempt
@@ -100,14 +99,13 @@ def launch(
     if filesystems.is_remote(settings["folder"] or spec.checkpoint_dir):
         code = fingerprint.fingerprint(spec.folder, spec.module, files=spec.files)
     jobs = PodJobs(resource, settings, code, operation.min_workers)
-    moved = staging.staged(spec, settings, resource.key)
-    if code or settings.get("modules"):
-        moved = staging.in_image(moved, settings, "kubeflow.modules")
-    facts = training.launch(moved, operation, jobs)
-    if moved.checkpoint_dir != spec.checkpoint_dir:
-        finished.mark(spec)
-    staging.remove(spec, settings)
-    return facts
+
+    def train(moved: WorkerSpec) -> dict[str, Any]:
+        if code or settings.get("modules"):
+            moved = staging.in_image(moved, settings, "kubeflow.modules")
+        return training.launch(moved, operation, jobs)
+
+    return staging.trained(spec, settings, resource.key, train)
 
 
 def check(resource: Resource, root: str, settings: Mapping[str, Any]) -> None:

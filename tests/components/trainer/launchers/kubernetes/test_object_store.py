@@ -1,7 +1,4 @@
-"""TFJobs whose pods are processes that share nothing but files in an object store.
-
-TensorFlow cannot open those on S3.
-"""
+"""TFJobs whose pods are processes that share nothing but files in an object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local copies of artifacts, for executors under a root that TensorFlow cannot open.
+"""Local copies of artifacts, for executors under a root in an object store.
 
 Executors see folders of this machine, in the local state of the root: their inputs are
 downloaded before, and their outputs uploaded after them. Examples are not copied: our
@@ -24,7 +24,7 @@ from strategos.components.trainer import finished
 from strategos.components.trainer.operation import Operation
 from strategos.pipeline.plan import tfx_adapter
 from strategos.pipeline.root import state
-from strategos.pipeline.runners.copies import checkpoints
+from strategos.pipeline.runners.remote_root import checkpoints
 
 if TYPE_CHECKING:
     from tfx.orchestration.portable.data_types import ExecutionInfo
@@ -150,7 +150,7 @@ class Copies:
 
 @contextlib.contextmanager
 def of(artifacts: str, environ: Mapping[str, str]) -> Iterator[Copies | None]:
-    """The local copies for a run; None if executors can open the root's files.
+    """The local copies for a run; None for a root on this machine.
 
     Copies are removed at the end of the block; copies of killed runs, at its start.
 
@@ -158,7 +158,7 @@ def of(artifacts: str, environ: Mapping[str, str]) -> Iterator[Copies | None]:
       artifacts: The folder of the pipeline's artifacts, in a root that is locked.
       environ: The environment of executors.
     """
-    if not filesystems.needs_copies(artifacts):
+    if not filesystems.is_remote(artifacts):
         yield None
         return
     root = posixpath.dirname(artifacts)

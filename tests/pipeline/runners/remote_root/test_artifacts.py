@@ -12,9 +12,9 @@ from tfx.types.standard_artifacts import Examples, Model, ModelRun
 
 from strategos.components import node_ids
 from strategos.components.errors import UserError
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 from strategos.components.trainer.operation import Operation
-from strategos.pipeline.runners.copies.artifacts import Copies
+from strategos.pipeline.runners.remote_root.artifacts import Copies
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def execution(root, number=2, node=node_ids.TRAINER):
 def train(spec, info):
     """An executor: the model is what the examples say."""
     (examples,), (model,) = info.input_dict["examples"], info.output_dict["model"]
-    said = "".join(storage.read(each).decode() for each in storage.listed(examples.uri))
+    said = "".join(storage.read(each).decode() for each in listing.listed(examples.uri))
     Path(model.uri, "part").mkdir()
     Path(model.uri, "part", "weights").write_text(said)
     assert Path(info.tmp_dir).is_dir() and Path(info.stateful_working_dir).is_dir()
@@ -76,7 +76,7 @@ def put(client, url, content):
 
 
 def below(url):
-    return sorted(each.path.rpartition("/")[2] for each in storage.objects(url))
+    return sorted(each.path.rpartition("/")[2] for each in listing.objects(url))
 
 
 def test_executor_works_on_folders_and_ml_metadata_gets_urls(

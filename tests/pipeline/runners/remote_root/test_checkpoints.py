@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from strategos.components.files import storage
+from strategos.components.files import listing, storage
 from strategos.components.trainer import finished
-from strategos.pipeline.runners.copies import checkpoints
+from strategos.pipeline.runners.remote_root import checkpoints
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def save(folder, step, complete=True):
 
 def steps(url):
     """The steps whose checkpoints at a URL are complete, and those that have begun."""
-    found = [each.path.split("/")[-2:] for each in storage.objects(url)]
+    found = [each.path.split("/")[-2:] for each in listing.objects(url)]
     return (
         [int(name[5:]) for name, file in found if file == "state.json"],
         sorted({int(name[5:]) for name, _ in found}),

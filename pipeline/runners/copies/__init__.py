@@ -1,1 +1,0 @@
-"""Local copies of objects in a store that TensorFlow cannot open, e.g. S3."""

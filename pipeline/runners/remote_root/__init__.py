@@ -1,0 +1,1 @@
+"""A root in an object store: copies for executors, and TFX's view of the store."""
