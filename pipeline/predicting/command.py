@@ -17,9 +17,9 @@ from strategos.pipeline.history import attempts
 from strategos.pipeline.root.state import state_folder
 
 if TYPE_CHECKING:
-    from strategos.components.predict import Background
     from strategos.components.predict.client import ModelServer
     from strategos.components.predict.model import Signature
+    from strategos.components.predict.prediction import Background
     from strategos.pipeline.config.sections import Config
     from strategos.pipeline.plan.production import Production
 
@@ -97,7 +97,7 @@ def _reject_batch_options(arguments: argparse.Namespace) -> None:
 
 
 def _print(arguments: argparse.Namespace, config: Config) -> int:
-    from strategos.components import predict as prediction
+    from strategos.components.predict import prediction
     from strategos.components.predict.model import Model
     from strategos.pipeline.view import quiet
 

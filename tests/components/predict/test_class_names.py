@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from strategos.components import exported, predict
-from strategos.components.predict import explaining
+from strategos.components import exported
+from strategos.components.predict import explaining, prediction
 from strategos.components.predict.rows import Columns, of_texts
 
 ROWS = [{"carrier": "AA", "hour": "3"}, {"carrier": "?", "hour": "17", "temp": "9"}]
@@ -32,7 +32,7 @@ def named(project, tmp_path):
 
 
 def test_buckets_have_the_index_as_their_name(named):
-    for answer in predict.predict(str(named("2", "1", "late")), ROWS):
+    for answer in prediction.predict(str(named("2", "1", "late")), ROWS):
         assert list(answer["predictions"]) == ["2", "1", "late", "3"]
 
 
@@ -42,7 +42,7 @@ def test_a_class_that_is_called_as_a_bucket_keeps_its_probability(named):
     examples = [each.example for each in of_texts(ROWS, columns, False)]
     loaded = tf.saved_model.load(str(folder)).signatures["serving_default"]
     expected = loaded(examples=tf.constant(examples))["predictions"].numpy()
-    answers = predict.predict(
+    answers = prediction.predict(
         str(folder),
         ROWS,
         background=lambda own: of_texts(ROWS, own, False)[0].features[0],
@@ -50,7 +50,7 @@ def test_a_class_that_is_called_as_a_bucket_keeps_its_probability(named):
     found = [answer["predictions"] for answer in answers]
     np.testing.assert_array_equal(np.array(found, np.float32), expected)
     for answer, row in zip(answers, expected, strict=True):
-        explained = answer[predict.EXPLANATION]["predictions"]
+        explained = answer[prediction.EXPLANATION]["predictions"]
         assert explained["class"] == str(row.argmax())
         assert explained["value"] == pytest.approx(row.max())
-        assert explaining.lines(answer[predict.EXPLANATION])
+        assert explaining.lines(answer[prediction.EXPLANATION])

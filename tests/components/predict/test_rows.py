@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from strategos.components import exported, predict
+from strategos.components import exported
 from strategos.components.data_files.values import DEFAULT_NULL_VALUES
 from strategos.components.data_files.values.features import BadValueError, convert
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.data_files.values.numerals import Nulls
 from strategos.components.errors import BadInputError
-from strategos.components.predict import rows
+from strategos.components.predict import prediction, rows
 from strategos.components.records import encode
 
 SCHEMA = """
@@ -77,7 +77,7 @@ def test_rows_of_text_are_answered_one_by_one(model):
         {"carrier": "OOO", "hour": "1", "temp": ""},
         {"carrier": "B6", "hour": "2"},
     ]
-    assert predict.predict(model, rows) == [
+    assert prediction.predict(model, rows) == [
         {"predictions": 15.5, "pair": [15.5, -15.5]},
         {"predictions": -96.0, "pair": [-96.0, 96.0]},
         {"predictions": -96.0, "pair": [-96.0, 96.0]},
@@ -87,7 +87,7 @@ def test_rows_of_text_are_answered_one_by_one(model):
 def test_a_csv_may_hold_the_label_and_columns_that_are_not_used(model, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("late,delay,hour,carrier\n1,3.5,4,AA\n,,5,UA\n")
-    answers = predict.predict(model, path)
+    answers = prediction.predict(model, path)
     assert [answer["predictions"] for answer in answers] == [-94.0, -93.0]
 
 
@@ -95,7 +95,7 @@ def test_columns_that_training_did_not_have_travel_with_their_row(model, tmp_pat
     path = tmp_path / "rows.csv"
     path.write_text("id,hour,carrier,city\n0017,4,AA,Köln\n0018,5,UA,\n")
     for asked in (path, list(csv.DictReader(path.open()))):
-        first, second = predict.predict(model, asked)
+        first, second = prediction.predict(model, asked)
         assert list(first)[:2] == ["id", "city"]
         assert (first["id"], first["city"], second["id"]) == ("0017", "Köln", "0018")
         assert (first["predictions"], second["predictions"]) == (-94.0, -93.0)
@@ -105,7 +105,7 @@ def test_a_column_that_looks_like_a_missing_one_is_rejected(model, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("carrier,hour,tempp\nAA,1,3\n")
     with pytest.raises(BadInputError, match=r"column tempp\n +Did you mean `te"):
-        predict.predict(model, path)
+        prediction.predict(model, path)
 
 
 def test_bad_rows_are_answered_with_their_problem(model, tmp_path, capsys):
@@ -114,13 +114,13 @@ def test_bad_rows_are_answered_with_their_problem(model, tmp_path, capsys):
     lines = [f"{n},AA,{hour}" for n, hour in enumerate(hours)]
     path.write_text("\n".join(["id,carrier,hour", *lines]) + "\n")
     with pytest.raises(BadInputError, match=r"line 9: column `hour`"):
-        predict.predict(model, path)
-    answers = predict.predict(model, path, mark=True)
+        prediction.predict(model, path)
+    answers = prediction.predict(model, path, mark=True)
     assert [answer["id"] for answer in answers] == [str(n) for n in range(500)]
     assert [n for n, x in enumerate(answers) if "problem" in x] == [7, 8, 20, 300]
     assert "rows.csv: line 302: column `hour`: received 'x'" in answers[300]["problem"]
     assert answers[499]["predictions"] == 499 % 24 + 2 - 100
-    predict.show(answers, model="m")
+    prediction.show(answers, model="m")
     assert "496 rows, predicted by m; 4 rows with a problem" in capsys.readouterr().err
 
 
@@ -131,11 +131,11 @@ def test_one_number_of_two_classes_is_said_to_be_of_the_second(tmp_path, capsys)
     three = {"classes": ["a", "b", "c"]}
     facts = {"classes": ["no", "yes"], "heads": {"kind": three, "size": {}}}
     described.write_text(json.dumps(facts))
-    of = predict.scored(tmp_path)
+    of = prediction.scored(tmp_path)
     assert of == {"predictions": "yes"}
-    predict.show([{"problem": "?"}, {"predictions": 0.25, "kind": [1.0]}], of=of)
+    prediction.show([{"problem": "?"}, {"predictions": 0.25, "kind": [1.0]}], of=of)
     assert "`predictions` is the score of `yes`" in capsys.readouterr().err
-    predict.show([{"predictions": {"no": 0.75, "yes": 0.25}}], of=of)
+    prediction.show([{"predictions": {"no": 0.75, "yes": 0.25}}], of=of)
     assert "score" not in capsys.readouterr().err
 
 
@@ -149,8 +149,8 @@ def test_rows_with_a_wrong_number_of_fields_are_answered_in_their_place(
     lines[499] += ","
     path.write_text("\n".join(["id,carrier,hour", *lines]) + "\n\n")
     with pytest.raises(BadInputError, match="line 2: expected 3 fields"):
-        predict.predict(model, path)
-    answers = predict.predict(model, path, mark=True)
+        prediction.predict(model, path)
+    answers = prediction.predict(model, path, mark=True)
     assert len(answers) == 500
     problems = {n: x["problem"] for n, x in enumerate(answers) if "problem" in x}
     assert list(problems) == [0, 7, 8, 9, 499]
@@ -166,9 +166,9 @@ def test_the_newest_version_of_a_folder_is_asked(model, tmp_path):
     from pathlib import Path
 
     root = str(Path(model).parent)
-    assert predict._version(Path(root)).name == "10"
+    assert prediction._version(Path(root)).name == "10"
     with pytest.raises(BadInputError, match=r"holds no model\n.*strategos run"):
-        predict.predict(str(tmp_path), [])
+        prediction.predict(str(tmp_path), [])
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_bad_rows_are_named_as_in_training(model, tmp_path, text, message):
     path = tmp_path / "rows.csv"
     path.write_text(text)
     with pytest.raises(BadInputError, match=message):
-        predict.predict(model, path)
+        prediction.predict(model, path)
 
 
 @pytest.mark.parametrize(
@@ -217,35 +217,35 @@ def test_rows_that_are_no_csv_text_are_named(model, tmp_path, data, message):
     path = tmp_path / "rows.csv"
     path.write_bytes(data)
     with pytest.raises(BadInputError, match=message):
-        predict.predict(model, path)
+        prediction.predict(model, path)
 
 
 def test_long_text_is_read(model, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(b"carrier,hour,temp\n" + b"A" * 200_000 + b",1,2\n")
-    assert predict.predict(model, path)[0]["predictions"] == 200_003
+    assert prediction.predict(model, path)[0]["predictions"] == 200_003
 
 
 @pytest.mark.parametrize("missing", ["", " ", "NaN", "nan", " NA ", "null"])
 def test_a_missing_number_is_spelled_as_in_training(model, tmp_path, missing):
     path = tmp_path / "rows.csv"
     path.write_text(f"carrier,hour,temp\nAA, +3,{missing}\n")
-    assert predict.predict(model, path)[0]["predictions"] == -95
+    assert prediction.predict(model, path)[0]["predictions"] == -95
     rows = [{"carrier": "AA", "hour": "3", "temp": missing}]
-    assert predict.predict(model, rows)[0]["predictions"] == -95
+    assert prediction.predict(model, rows)[0]["predictions"] == -95
 
 
 def test_the_model_names_the_spellings_of_a_missing_number(model, tmp_path, capsys):
     rows = [{"carrier": "AA", "hour": "3", "temp": "NaN"}]
-    predict.predict(model, rows)
+    prediction.predict(model, rows)
     assert "does not name its data.null_values" in capsys.readouterr().err
     named = shutil.copytree(model, tmp_path / "1")
     description = named / "assets.extra" / "serving.json"
     described = json.loads(description.read_text()) | {"null_values": ["-999"]}
     description.write_text(json.dumps(described))
-    (answer,) = predict.predict(str(named), rows)
+    (answer,) = prediction.predict(str(named), rows)
     assert math.isnan(answer["predictions"])
-    (answer,) = predict.predict(str(named), [{**rows[0], "temp": "-999"}])
+    (answer,) = prediction.predict(str(named), [{**rows[0], "temp": "-999"}])
     assert answer["predictions"] == -95
     assert "note" not in capsys.readouterr().err
 
@@ -260,10 +260,10 @@ def test_rows_are_written_as_those_of_the_training(model, tmp_path):
     rows.write_text("carrier;hour;temp\nAA;3;0,5\n", encoding="utf-16")
     plain = tmp_path / "plain.csv"
     plain.write_text("carrier,hour,temp\nAA,3,0.5\n")
-    expected = predict.predict(model, plain)
-    assert predict.predict(str(named), rows) == expected
+    expected = prediction.predict(model, plain)
+    assert prediction.predict(str(named), rows) == expected
     texts = [{"carrier": "AA", "hour": "3", "temp": "0.5"}]
-    assert predict.predict(str(named), texts) == expected
+    assert prediction.predict(str(named), texts) == expected
 
 
 def test_a_bad_line_of_json_is_marked_in_its_place(model, tmp_path):
@@ -271,8 +271,8 @@ def test_a_bad_line_of_json_is_marked_in_its_place(model, tmp_path):
     good = ['{"carrier": "AA", "hour": 3, "temp": 0.5}', '{"carrier": "B", "hour": 4}']
     rows.write_text("\n".join([good[0], "{oops", good[1], '{"hour": 1, "carrier": 2']))
     with pytest.raises(BadInputError, match=r"rows.jsonl: line 2: is not a JSON"):
-        predict.predict(model, rows)
-    first, second, third, fourth = predict.predict(model, rows, mark=True)
+        prediction.predict(model, rows)
+    first, second, third, fourth = prediction.predict(model, rows, mark=True)
     assert (first["predictions"], third["predictions"]) == (5.5, -95)
     assert "rows.jsonl: line 2: " in second["problem"]
     assert "rows.jsonl: line 4: " in fourth["problem"]
@@ -308,7 +308,7 @@ def test_formats_are_known_by_name_or_content(model, tmp_path, write, named):
     )
     path = tmp_path / f"rows{suffix if named or write is write_gzip else ''}"
     write(path)
-    assert [a["predictions"] for a in predict.predict(model, path)] == [5.5, -95]
+    assert [a["predictions"] for a in prediction.predict(model, path)] == [5.5, -95]
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_gzip])
@@ -319,7 +319,7 @@ def test_rows_are_read_from_a_pipe(model, tmp_path, write):
     content = (tmp_path / "rows").read_bytes()
     with ThreadPoolExecutor(1) as writer:
         writer.submit(pipe.write_bytes, content)
-        answers = predict.predict(model, pipe)
+        answers = prediction.predict(model, pipe)
     assert [answer["predictions"] for answer in answers] == [5.5, -95]
 
 
@@ -330,7 +330,7 @@ def test_a_bad_row_of_standard_input_is_named(model, tmp_path, monkeypatch):
         monkeypatch.setattr(os, "dup", lambda _: os.open(file.name, os.O_RDONLY))
         expected = "^standard input: line 3: column `hour`: received 'x'"
         with pytest.raises(BadInputError, match=expected):
-            predict.predict(model, predict.STDIN)
+            prediction.predict(model, prediction.STDIN)
 
 
 CELLS = st.one_of(
@@ -385,13 +385,13 @@ print(sorted({{"tensorflow", "tfx", "apache_beam"}} & set(sys.modules)))
 
 def test_a_missing_file_is_named(model, tmp_path):
     with pytest.raises(BadInputError, match=r"none.csv: No such file"):
-        predict.predict(model, tmp_path / "none.csv")
+        prediction.predict(model, tmp_path / "none.csv")
 
 
 def test_answers_are_shown_as_lines_or_as_json(capsys):
     answers = [{"predictions": 0.25, "pair": [1.0, 2, -3.25e-7, 0.0]}]
-    predict.show(answers, model="m")
+    prediction.show(answers, model="m")
     shown = "1  predictions 0.2500  pair [1.0000, 2, -3.25e-07, 0.0000]"
     assert shown in capsys.readouterr().out
-    predict.show(answers, as_json=True)
+    prediction.show(answers, as_json=True)
     assert json.loads(capsys.readouterr().out) == answers[0]

@@ -258,13 +258,13 @@ def test_transform_features_gives_the_label_too(served, raw):
 
 
 def test_the_pushed_model_answers_plain_rows(trained):
-    from strategos.components import predict
+    from strategos.components.predict import prediction
 
     rows = [
         {"carrier": "OO", "distance": "2900", "hour": "23", "temp": ""},
         {"carrier": "AA", "distance": "100", "hour": "0", "temp": "9"},
     ]
-    late, early = predict.predict(str(trained.model / "Format-Serving"), rows)
+    late, early = prediction.predict(str(trained.model / "Format-Serving"), rows)
     assert late["predictions"] > 0.5 > early["predictions"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from strategos.components import predict
+from strategos.components.predict import prediction
 from strategos.components.trainer.model import workload as loaded
 from strategos.components.trainer.model.user_module import UserModule
 from strategos.components.trainer.run import class_names
@@ -90,7 +90,7 @@ def test_predict_answers_with_the_names_that_the_label_has(exported, tmp_path, c
     names = ["dog reserved", "élan reserved", "cat reserved", "3"]
     rows = tmp_path / "rows.csv"
     rows.write_text("size,color\n0.5,red\n0.9,\n")
-    answers = predict.predict(folder, rows)
+    answers = prediction.predict(folder, rows)
     size = tf.constant([[0.5], [0.9]])
     color = tf.constant([[0], [-1]], tf.int64)
     expected = model({"size": size, "color": color}).numpy()
@@ -98,24 +98,24 @@ def test_predict_answers_with_the_names_that_the_label_has(exported, tmp_path, c
         assert list(answer["predictions"]) == names
         np.testing.assert_allclose(list(answer["predictions"].values()), row, rtol=1e-5)
     capsys.readouterr()  # TensorFlow prints what it exports
-    predict.show(answers)
+    prediction.show(answers)
     line = capsys.readouterr().out.splitlines()[0]
     best = names[int(expected[0].argmax())]
     assert line.startswith(f"     1  predictions {best} {expected[0].max():.4f}, ")
-    predict.show(answers, as_json=True)
+    prediction.show(answers, as_json=True)
     assert json.loads(capsys.readouterr().out.splitlines()[0]) == answers[0]
 
 
 @pytest.mark.long
 def test_classes_without_names_stay_numbers(exported):
     folder, _ = exported("unnamed")  # in neither a vocabulary nor a domain
-    answer = predict.predict(folder, [{"size": "0.5", "color": "red"}])[0]
+    answer = prediction.predict(folder, [{"size": "0.5", "color": "red"}])[0]
     assert isinstance(answer["predictions"], list)
 
 
 def test_of_many_classes_the_likeliest_are_shown(capsys):
     shares = {f"kind {i}": i / 21 for i in range(7)}
-    predict.show([{"predictions": shares}])
+    prediction.show([{"predictions": shares}])
     line = capsys.readouterr().out
     assert "predictions kind 6 0.2857, kind 5 0.2381, " in line
     assert line.endswith("kind 2 0.0952 and 2 more\n")

@@ -139,10 +139,10 @@ def test_the_evaluator_takes_its_logits_and_the_label_it_makes(trained, penguins
 
 
 def test_the_pushed_model_answers_plain_rows(trained):
-    from strategos.components import predict
+    from strategos.components.predict import prediction
 
     rows = [dict(zip(KEYS, map(str, mean), strict=True)) for mean in MEANS.values()]
-    answers = predict.predict(f"{trained[0].model_dir}/Format-Serving", rows)
+    answers = prediction.predict(f"{trained[0].model_dir}/Format-Serving", rows)
     best = [max(range(3), key=answer["outputs"].__getitem__) for answer in answers]
     assert best == list(MEANS)
 
@@ -278,7 +278,7 @@ def test_rows_need_neither_the_label_nor_its_source_columns(
     """For any name of the label in the module, required by its parser or not."""
     import dataclasses
 
-    from strategos.components import predict
+    from strategos.components.predict import prediction
     from strategos.components.trainer.run import tfx_run_fn
 
     spec = dataclasses.replace(trained[0], label=label, model_dir=str(tmp_path))
@@ -293,5 +293,5 @@ def test_rows_need_neither_the_label_nor_its_source_columns(
     rows = [dict(zip(KEYS, map(str, mean), strict=True)) for mean in MEANS.values()]
     if (module, label) == ("serving_all", "of_another_kind"):
         rows = [{**row, "species": "1"} for row in rows]  # not recognised as a label
-    answers = predict.predict(str(tmp_path / "published"), rows)
+    answers = prediction.predict(str(tmp_path / "published"), rows)
     assert len(answers) == len(rows)
