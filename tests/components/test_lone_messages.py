@@ -38,10 +38,17 @@ for name in sys.modules:
 
 _VISIBLE = """
 import sys
+import json
 from strategos.components import lone_messages
 with lone_messages.of("json"):
-    import json
-assert json.loads("1") == 1 and sys.modules["json"] is json
+    assert json.loads("1") == 1
+assert sys.modules["json"] is json
+
+from strategos.components.evaluator.tfma.messages import config_pb2
+assert "tensorflow_model_analysis" not in sys.modules
+
+import tensorflow_model_analysis as tfma
+assert tfma.EvalConfig is config_pb2.EvalConfig
 """
 
 
@@ -55,5 +62,5 @@ def test_messages_of_hidden_packages_are_imported_and_the_packages_stay_hidden()
     assert texts == ["tensorflow.SavedModel", "version:", '"1"']
 
 
-def test_a_package_that_can_be_imported_is():
+def test_a_package_that_can_be_imported_can_be_imported_still():
     output(_VISIBLE)
