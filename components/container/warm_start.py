@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
+from collections.abc import Sequence
 
 from strategos.components import fork_server, processes, worker_process
 from strategos.components.trainer.distribution.environment import visible_gpus
 
-IMPORTS = (
-    "strategos.components.data_files.writing",
-    "strategos.components.evaluation.scoring",
-    "strategos.components.statistics_gen.executor",
+TRAINING = (
     "strategos.components.trainer.run.session",
+    "strategos.components.evaluation.scoring",
+)
+"""Imports of training, the export, the InfraValidator's probe, and the Evaluator's
+helpers.
+"""
+
+IMPORTS = (
+    *TRAINING,
+    "strategos.components.data_files.writing",
+    "strategos.components.statistics_gen.executor",
     "strategos.components.transform.materialize",
 )
-"""Imports of training, the export, the InfraValidator's probe, and helpers."""
+"""Imports of all helpers; those of the nodes before the Trainer take a second more."""
+
+_AFTER_TRAINING = (
+    "tfx.orchestration.portable.beam_executor_operator",
+    "strategos.components.evaluator.executor",
+    "strategos.components.infra_validator.executor",
+    "strategos.components.pusher.executor",
+)
+_NICENESS = 15
 
 
-def prepare(*closed: int) -> None:
+def prepare(*closed: int, imports: Sequence[str] = IMPORTS) -> None:
     """Imports TensorFlow, starts the fork server, and sets threads and devices here.
 
     This process executes nodes while the Trainer's processes use the GPUs, so it uses
@@ -26,12 +43,27 @@ def prepare(*closed: int) -> None:
 
     Args:
       *closed: File descriptors of this process that workers must not keep open.
+      imports: What the processes that it starts find imported.
     """
     with processes.without_collections():
-        for name in IMPORTS:
+        for name in imports:
             importlib.import_module(name)
     fork_server.start(*closed)
     _work_as_helpers()
+
+
+def import_beside() -> None:
+    """Imports what the nodes after the Trainer need, beside the training.
+
+    In a thread that gets what the training leaves of the processors.
+    """
+
+    def load() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        for name in _AFTER_TRAINING:
+            importlib.import_module(name)
+
+    threading.Thread(target=load, daemon=True).start()
 
 
 def _work_as_helpers() -> None:

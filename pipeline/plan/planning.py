@@ -7,6 +7,7 @@ choose spans → compile (or read the IR from disk) → substitute fingerprints 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -162,12 +163,20 @@ def _predicted(config: Config) -> str:
         raise config.located(error) from error
 
 
-def needs_executors(config: Config, data: Listing, options: RunOptions) -> bool:
-    """Whether a run is likely to need the executor process.
+class Executed(enum.Enum):
+    """The nodes that a run is likely to execute in the executor process."""
 
-    True if the pipeline must be compiled, or if the last finished run of the same
-    settings had other code, data, runtime parameters or options: some node will not be
-    cached.
+    NONE = enum.auto()
+    FROM_TRAINER = enum.auto()
+    ANY = enum.auto()
+
+
+def likely_executed(config: Config, data: Listing, options: RunOptions) -> Executed:
+    """What a run is likely to execute: known before the plan, and not for certain.
+
+    Any node if the pipeline must be compiled, or if the last finished run of the same
+    settings had other code, data, runtime parameters or options; from the Trainer on if
+    only its code or parameters are others.
 
     Args:
       config: The effective settings.
@@ -176,21 +185,30 @@ def needs_executors(config: Config, data: Listing, options: RunOptions) -> bool:
     """
     fingerprints = caching.Fingerprints.of(config)
     if not compiled.is_there(config, fingerprints):
-        return True
+        return Executed.ANY
     if config.run.runner == "beam":  # starts processes of its own
-        return False
+        return Executed.NONE
     try:
         request = _request(fingerprints, _values(config, data, options), options)
     except UserError:  # `plan` raises it again, unless `prepare_data` makes the data
-        return True
-    return not (config.run.cache and compiled.is_done(config, fingerprints, request))
+        return Executed.ANY
+    done = compiled.done(config, fingerprints) if config.run.cache else ""
+    if done == request:
+        return Executed.NONE
+    is_trained = done.splitlines()[:1] == request.splitlines()[:1]
+    return Executed.FROM_TRAINER if is_trained else Executed.ANY
 
 
 def _request(
     fingerprints: caching.Fingerprints, values: dict[str, Any], options: RunOptions
 ) -> str:
+    """What decides which nodes are cached, by lines: before the Trainer, and for it."""
+    own = {each.name for each in runtime_parameters.taken_by(node_ids.TRAINER)}
+    before = {name: value for name, value in values.items() if name not in own}
     part = (options.from_node, options.to_node, options.without_baseline)
-    return repr((fingerprints, values, part))
+    training = {name: values[name] for name in values if name in own}
+    others = dataclasses.replace(fingerprints, model="")
+    return f"{(others, before, part)!r}\n{(fingerprints.model, training)!r}"
 
 
 def _values(config: Config, data: Listing, options: RunOptions) -> dict[str, Any]:

@@ -322,19 +322,16 @@ def run_executor(
       spec: The executor spec, serialized.
       info: The execution, serialized.
     """
-    from tfx.orchestration.portable import (
-        beam_executor_operator,
-        python_executor_operator,
-    )
+    from tfx.orchestration.portable import python_executor_operator
     from tfx.orchestration.python_execution_binary import (
         python_execution_binary_utils as binary_utils,
     )
 
-    operator_class = (
-        beam_executor_operator.BeamExecutorOperator
-        if beam
-        else python_executor_operator.PythonExecutorOperator
-    )
+    operator_class = python_executor_operator.PythonExecutorOperator
+    if beam:  # imports Beam, which takes most of a second
+        from tfx.orchestration.portable import beam_executor_operator
+
+        operator_class = beam_executor_operator.BeamExecutorOperator
     operator = operator_class(
         binary_utils.deserialize_executable_spec(spec, with_beam=beam)
     )

@@ -155,8 +155,10 @@ def run(
             memory, state = config.run.memory_bytes, state_folder(root)
             client = ExecutorClient(files.log, files.events, memory, state)
             started.enter_context(client)
-            if planning.needs_executors(config, data, options):
-                client.start()  # its imports take seconds
+            executed = planning.likely_executed(config, data, options)
+            if executed != planning.Executed.NONE:  # its imports take seconds
+                from_trainer = executed == planning.Executed.FROM_TRAINER
+                client.start(trains_only=from_trainer)
             light.hide_heavy_imports()
             preparation.prepare_data(config, data)
             _open_metadata(config, earlier)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strategos.components import errors, fork_server, processes
+from strategos.components.container import warm_start
 from strategos.components.files import temporary
 from strategos.components.limits import oom
 from strategos.pipeline.plan import tfx_adapter
@@ -85,8 +86,14 @@ class ExecutorClient:
                     self._watch.stop()
                 processes.end_session(self._process)
 
-    def start(self) -> None:
-        """Starts the process, which imports TensorFlow before its first request."""
+    def start(self, *, trains_only: bool = False) -> None:
+        """Starts the process, which imports TensorFlow before its first request.
+
+        Args:
+          trains_only: Whether the first node to execute is likely the Trainer, so that
+            imports of earlier nodes need not delay it.
+        """
+        imports = warm_start.TRAINING if trains_only else warm_start.IMPORTS
         self._kills = oom.OomKills()
         ours, theirs = socket.socketpair()
         # Before the process, so that `__exit__` can close it after an interrupt here.
@@ -95,7 +102,9 @@ class ExecutorClient:
         folder = self._temporary.enter_context(temporary.folder())
         with theirs, self._log.open("ab") as log:
             env = environment.of_executors(TMPDIR=folder)
-            self._process = executor_server.start(theirs, self._events, log, env)
+            self._process = executor_server.start(
+                *(theirs, self._events, log, env, imports)
+            )
         self._watch = MemoryWatch(self._process, self._memory, self._state)
 
     def compile(

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from strategos.components import events
+from strategos.components import events, node_ids
 from strategos.components.container import warm_start
 from strategos.components.files import commit
 from strategos.components.processes import (
@@ -24,14 +24,15 @@ from strategos.pipeline import runners
 from strategos.pipeline.plan import tfx_adapter
 
 
-def serve(descriptor: int, events_path: str) -> NoReturn:
+def serve(descriptor: int, events_path: str, *imports: str) -> NoReturn:
     """Answers requests until the orchestrator closes the socket.
 
     Args:
       descriptor: File descriptor of the socket.
       events_path: The run's event file.
+      *imports: What to import before the first request, with TensorFlow.
     """
-    warm_start.prepare(descriptor)
+    warm_start.prepare(descriptor, imports=imports)
     events.open_sink(events_path)
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     _hush_absl()
@@ -73,6 +74,8 @@ def _compile(arguments: str, target: str) -> dict[str, Any]:
 def _execute(node: str, beam: bool, spec: str, info: str) -> dict[str, Any]:
     logging.info("==== %s ====", node)
     events.set_node(node)
+    if node == node_ids.TRAINER:
+        warm_start.import_beside()
     output = runners.output_of(lambda: tfx_adapter.run_executor(beam, spec, info))
     events.set_node(None)
     return {"output": base64.b64encode(output.SerializeToString()).decode()}
@@ -94,4 +97,4 @@ def _hush_absl() -> None:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))
-    serve(int(sys.argv[2]), sys.argv[3])
+    serve(int(sys.argv[2]), *sys.argv[3:])

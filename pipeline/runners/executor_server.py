@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -63,7 +63,11 @@ def served() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def start(
-    channel: socket.socket, events: Path, log: IO[bytes], env: dict[str, str]
+    channel: socket.socket,
+    events: Path,
+    log: IO[bytes],
+    env: dict[str, str],
+    imports: Sequence[str],
 ) -> subprocess.Popen[bytes] | fork_server.Child:
     """Starts an executor process: a fork if there is a server.
 
@@ -72,14 +76,16 @@ def start(
       events: The run's event file.
       log: The file for the output of executors.
       env: All environment variables.
+      imports: What the process imports before its first request.
     """
+    arguments = [str(events), *imports]
     forked, address = None, os.environ.get(_VARIABLE)
     if address:
         with open(os.devnull, "rb") as nothing:
             forked = fork_server.call(
                 _EXECUTOR,
                 "serve",
-                [str(events)],
+                arguments,
                 env=env,
                 numbers={0: nothing.fileno(), 1: log.fileno(), 2: log.fileno()},
                 pipe=channel,
@@ -87,7 +93,7 @@ def start(
             )
     return forked or processes.start(
         _EXECUTOR,
-        [str(channel.fileno()), str(events)],
+        [str(channel.fileno()), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

@@ -86,20 +86,22 @@ def is_there(config: Config, fingerprints: caching.Fingerprints) -> bool:
     return _path(config, fingerprints).is_file()
 
 
-def is_done(config: Config, fingerprints: caching.Fingerprints, request: str) -> bool:
-    """Whether the last finished run of a compiled pipeline had the same request.
+def done(config: Config, fingerprints: caching.Fingerprints) -> str:
+    """The request of the last finished run of a compiled pipeline, see `Plan`.
 
     Args:
       config: The effective settings.
       fingerprints: Of the user's modules and schema.
-      request: As in `Plan`.
+
+    Returns:
+      The request; "" if no run has finished.
     """
     path = _done(_path(config, fingerprints))
-    return path.is_file() and path.read_text() == request
+    return path.read_text() if path.is_file() else ""
 
 
 def keep_done(plan: Plan) -> None:
-    """Records for `is_done` that the run of `plan` has finished."""
+    """Records for `done` that the run of `plan` has finished."""
     commit.write(_done(plan.compiled), plan.request)
 
 

@@ -182,10 +182,10 @@ def test_other_bounds_slices_and_metrics_compile_nothing(copied):
 def test_executors_start_early_unless_the_last_finished_run_was_the_same(copied):
     client = Compiler()
 
-    def needs(*sets, **options):
+    def likely(*sets, **options):
         config = loading.load(copied, (), sets).config
         asked = planning.RunOptions(**options)
-        return planning.needs_executors(config, config.data.listing(), asked)
+        return planning.likely_executed(config, config.data.listing(), asked)
 
     def finish(*sets, **options):
         config, asked = loading.load(copied, (), sets).config, options
@@ -198,26 +198,31 @@ def test_executors_start_early_unless_the_last_finished_run_was_the_same(copied)
             Plan("1", None, None, Path(), Path(), compiled=path, request=request)
         )
 
-    assert needs()
+    kinds = planning.Executed
+    any_node, none, training = kinds.ANY, kinds.NONE, kinds.FROM_TRAINER
+    assert likely() == any_node
     finish()
-    assert not needs()
-    assert needs("run.cache=false")
+    assert likely() == none
+    assert likely("run.cache=false") == any_node
     for more in ({"to_node": "Trainer"}, {"without_baseline": True}):
-        assert needs(**more)
+        assert likely(**more) == any_node
     for name, value in (("epochs", 9), ("hyperparameters.units", [8])):
-        assert needs(f"trainer.{name}={value}")
-    assert needs("data.split.eval=5")  # not compiled yet
-    assert not needs()
+        assert likely(f"trainer.{name}={value}") == training
+    assert likely("data.split.eval=5") == any_node  # not compiled yet
+    assert likely() == none
     (copied.parent / "data/span-3").mkdir()
     span = copied.parent / "data/span-1/a.csv"
     (copied.parent / "data/span-3/a.csv").write_bytes(span.read_bytes())
-    assert needs()
+    assert likely() == any_node
     finish()
-    assert not needs()
+    assert likely() == none
     with (copied.parent / "model.py").open("a") as model:
         model.write("\nCHANGED = 1\n")
-    assert needs()
-    assert not needs("run.runner=beam")  # its processes are of its own
+    assert likely() == training
+    assert likely("run.runner=beam") == none  # its processes are of its own
+    with (copied.parent / "preprocessing.py").open("a") as module:
+        module.write("\nCHANGED = 1\n")
+    assert likely() == any_node
 
 
 def test_every_field_of_a_fingerprint_but_two_is_in_the_key_of_the_compiled(copied):
