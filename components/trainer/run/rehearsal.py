@@ -1,7 +1,8 @@
-"""Traces the export of the untrained model while the gang takes its first steps.
+"""Traces the export of the untrained model beside the gang.
 
-So a model that cannot be exported is rejected early, not after the training. A fork of
-the gang's host traces, with low priority and without GPUs: the training processes do
+So a model that cannot be exported is rejected early, not after the training; one that
+takes a few seconds is exported before a rehearsal could say anything. A fork of the
+gang's host traces, with low priority and without GPUs: the training processes do
 nothing for it. Only a definite error counts: a fork that is killed or lacks memory or
 disk says nothing about the export.
 """
@@ -37,6 +38,7 @@ from strategos.components.transformed.graph import TransformGraph, raw_schema_fi
 from strategos.components.user_code import modules
 
 _NICENESS = 15
+_BEGIN_SECONDS = 5.0  # after the gang
 _STEPS = 100  # of an epoch: the rows are not counted here
 _LARGEST = 10**9  # bytes of weights
 _DEATH_SECONDS = 5.0
@@ -110,6 +112,7 @@ def rehearsed(
 
 def _rehearse(spec: WorkerSpec, choice: Choice) -> dict[str, Any]:
     os.nice(_NICENESS)
+    time.sleep(_BEGIN_SECONDS)
     os.environ |= worker_process.NO_GPU
     try:
         _export_untrained(spec, choice)

@@ -73,7 +73,7 @@ import os, time
 
 def build_model(context):
     if os.nice(0) < 15:  # the training comes after the rehearsal
-        time.sleep(3)
+        time.sleep(8)
     raise ValueError(f"niceness {os.nice(0)}")
 """
 
