@@ -1,5 +1,7 @@
 """Helpers of a fold: worker processes for shards, one for a thread.
 
+A helper gets the fold's work once, and keeps what the work loads from shard to shard.
+
 Python's lock lets one thread of a process run Python code at a time, which leaves most
 cores of a large machine idle. A helper is a fork of a server that has done the imports
 of shards (`fork_server`), so it starts in milliseconds. Its end frees all that it has
@@ -36,8 +38,12 @@ class Helper:
         self._process, self._pipe = process, pipe
 
     @classmethod
-    def start(cls) -> Helper | None:
-        """Starts a helper; None where no fork server runs."""
+    def start(cls, work: Callable[[Any], Any]) -> Helper | None:
+        """Starts a helper; None where no fork server runs.
+
+        Args:
+          work: What it calls for each shard; picklable, from an importable module.
+        """
         ours, theirs = socket.socketpair()
         env = {**worker_process.ONE_THREAD, **os.environ, **worker_process.NO_GPU}
         with theirs:
@@ -47,21 +53,28 @@ class Helper:
         if process is None:
             ours.close()
             return None
-        return cls(process, connection.Connection(ours.detach()))
+        helper = cls(process, connection.Connection(ours.detach()))
+        try:
+            helper._pipe.send(work)
+        except OSError:  # it is dead, as its first shard finds
+            pass
+        except BaseException:
+            helper.end()
+            raise
+        return helper
 
-    def work(self, work: Callable[[Any], Any], shard: Any) -> Any:
-        """Has the helper call `work` for a shard, and returns the result.
+    def work(self, shard: Any) -> Any:
+        """Has the helper work on a shard, and returns the result.
 
         Args:
-          work: Picklable, from an importable module.
-          shard: Its argument.
+          shard: Picklable.
 
         Raises:
           Exception: Any error of `work`.
           UserError: The helper was killed.
           EndedError: The fold has ended.
         """
-        kind, value = self._asked((work, shard))
+        kind, value = self._asked(shard)
         while kind == _ROWS:
             progress.add(value)
             kind, value = self._asked()
@@ -100,9 +113,9 @@ def _serve(descriptor: int) -> None:
     pipe = connection.Connection(descriptor)
     with contextlib.suppress(EOFError):
         progress.forward(lambda rows: pipe.send((_ROWS, rows)))
+        work = pipe.recv()
         while True:
-            work, shard = pipe.recv()
-            pipe.send(_outcome(work, shard))
+            pipe.send(_outcome(work, pipe.recv()))
 
 
 def _outcome(work: Callable[[Any], Any], shard: Any) -> tuple[str, Any]:

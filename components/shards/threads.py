@@ -102,7 +102,7 @@ class _Crew(Generic[Shard, Result]):
     def work(self, shard: Shard) -> Result:
         """Works on a shard, in this thread or by its helper."""
         helper = self._helper()
-        result = helper.work(self._work, shard) if helper else self._work(shard)
+        result = helper.work(shard) if helper else self._work(shard)
         with self._lock:
             self._paced = self._paced or time.monotonic()
             self._done += 1
@@ -122,7 +122,7 @@ class _Crew(Generic[Shard, Result]):
             if thread in self._helpers or not self._pays():
                 return self._helpers.get(thread)
             self._helpers[thread] = None
-        helper = Helper.start()  # the other threads go on meanwhile
+        helper = Helper.start(self._work)  # the other threads go on meanwhile
         with self._lock:
             self._helpers[thread] = helper
             if helper and self.ended.is_set():

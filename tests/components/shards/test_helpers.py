@@ -68,6 +68,22 @@ def test_results_are_in_order_and_most_come_from_helpers(fold, monkeypatch):
     _await_end_of(set(pids) - {os.getpid()}, time.monotonic() + 10)
 
 
+class Work:
+    """Work that has something to load in each process."""
+
+    def __call__(self, shard):
+        time.sleep(0.02)
+        self.loaded = getattr(self, "loaded", None) or f"{os.getpid()}, {shard}"
+        return [self.loaded]
+
+    def __reduce__(self):
+        return Work, ()
+
+
+def test_what_work_loads_is_kept_from_shard_to_shard(fold):
+    assert len(set(fold(range(40), Work()))) == 3
+
+
 def thirty_is_bad(shard):
     time.sleep(0.02)
     if shard == 30:
@@ -275,12 +291,12 @@ def _runs(pid) -> bool:
 
 
 def test_end_of_a_fold_does_not_wait_for_a_helper_at_work(server):
-    helper = helpers.Helper.start()
+    helper = helpers.Helper.start(time.sleep)
     failed = []
 
     def ask():
         try:
-            helper.work(time.sleep, 60)
+            helper.work(60)
         except UserError as error:
             failed.append(error)
 
@@ -297,8 +313,8 @@ def test_helper_that_starts_while_the_fold_ends_is_ended(server, monkeypatch):
     crew = threads._Crew(which_process, shards=100, workers=3, helpers=2)
     start, started = helpers.Helper.start, []
 
-    def ended_meanwhile():
-        helper = start()
+    def ended_meanwhile(work):
+        helper = start(work)
         started.append(helper._process.pid)
         crew.end()
         return helper

@@ -27,10 +27,10 @@ def main(table: str, out: str) -> None:
     threads._PACE_SECONDS = threads._LEAST_SECONDS = 0.0
     started, start = 0, helpers.Helper.start
 
-    def counted():
+    def counted(work):
         nonlocal started
         started += 1
-        return start()
+        return start(work)
 
     helpers.Helper.start = counted
     for name, workers in (("alone", 1), ("helped", 3)):
