@@ -34,6 +34,7 @@ _MOST_BATCHES = 32  # of the training data that the background rows are drawn fr
 _BATCH_ROWS = 4096
 _SHOWN = 8  # features of a row in a terminal
 _WIDTH = 24
+_SMALL = 1e-2  # numbers that are all smaller are shown with an exponent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,17 +225,19 @@ def lines(explanation: Mapping[str, Any]) -> list[str]:
         if not isinstance(facts, dict):
             return [f"{output}: {facts}"]
         name = " ".join(filter(None, [output, facts.get("class")]))
-        texts.append(f"{'base of ' + name:{2 * _WIDTH}} {facts['base']:9.4f}")
         parts = facts["contributions"]
+        largest = max(map(abs, [facts["base"], *(x["contribution"] for x in parts)]))
+        form = "9.2e" if 0 < largest < _SMALL else "9.4f"
+        texts.append(f"{'base of ' + name:{2 * _WIDTH}} {facts['base']:{form}}")
         for part in parts[:_SHOWN]:
             value = "missing" if part["value"] is None else str(part["value"])
             text = f"{cut(part['feature'], _WIDTH)} = {cut(value, _WIDTH)}"
-            texts.append(f"  {text:{2 * _WIDTH - 2}} {part['contribution']:+9.4f}")
+            texts.append(f"  {text:{2 * _WIDTH - 2}} {part['contribution']:+{form}}")
         others = parts[_SHOWN:]
         if others:
             rest = sum(part["contribution"] for part in others)
             text = f"{counted(len(others), 'other feature')}"
-            texts.append(f"  {text:{2 * _WIDTH - 2}} {rest:+9.4f}")
+            texts.append(f"  {text:{2 * _WIDTH - 2}} {rest:+{form}}")
     return texts
 
 

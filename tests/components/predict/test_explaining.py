@@ -307,3 +307,13 @@ def test_a_json_document_is_rows(predict, tmp_path, capsys):
     answers = list(map(json.loads, capsys.readouterr().out.splitlines()))
     (base,) = {each["explanation"]["predictions"]["base"] for each in answers[:1]}
     assert base == answers[0]["explanation"]["predictions"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "shown"), [(1, ["0.2500", "+0.1250"]), (1e-6, ["2.50e-07", "+1.25e-07"])]
+)
+def test_contributions_of_any_size_are_shown(unit, shown):
+    part = {"feature": "size", "value": 3.0, "contribution": unit / 8}
+    explanation = {"output": {"base": unit / 4, "contributions": [part]}}
+    found = [line.split()[-1] for line in explaining.lines(explanation)]
+    assert found == shown
