@@ -26,6 +26,10 @@ IMPORTS = (
 )
 """Imports of all helpers; those of the nodes before the Trainer take a second more."""
 
+_TRAINER = (
+    "tfx.orchestration.portable.python_executor_operator",
+    "strategos.components.trainer.executor",
+)
 _AFTER_TRAINING = (
     "tfx.orchestration.portable.beam_executor_operator",
     "strategos.components.evaluator.executor",
@@ -55,8 +59,12 @@ def prepare(*closed: int, imports: Sequence[str] = IMPORTS) -> None:
 def import_beside() -> None:
     """Imports what the nodes after the Trainer need, beside the training.
 
-    In a thread that gets what the training leaves of the processors.
+    In a thread that gets what the training leaves of the processors. It begins after
+    the Trainer's own imports: packages that import each other in a circle must not be
+    imported by two threads at a time.
     """
+    for name in _TRAINER:
+        importlib.import_module(name)
 
     def load() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
