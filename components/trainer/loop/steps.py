@@ -9,6 +9,7 @@ and evaluate each replica apart. So a step of Keras 3 is a `strategy.run` of the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -94,11 +95,8 @@ class _KerasFunction:
         steps = int(self._model.steps_per_execution.numpy())
         if steps <= most:
             return self._call(batches), steps
-        self._model.steps_per_execution = most
-        try:
+        with self._set(most):
             return self._call(batches), most
-        finally:
-            self._model.steps_per_execution = steps
 
     def resolved(self, logs: Any) -> Logs:
         """See `Steps`; a step of the model's own may return other values."""
@@ -111,6 +109,16 @@ class _KerasFunction:
     def _call(self, batches: Iterator[Any]) -> Any:
         return self._function(batches)
 
+    @contextlib.contextmanager
+    def _set(self, steps: int) -> Iterator[None]:
+        """Takes another number of steps per execution inside the `with` block."""
+        before = int(self._model.steps_per_execution.numpy())
+        self._model.steps_per_execution = steps
+        try:
+            yield
+        finally:
+            self._model.steps_per_execution = before
+
 
 class _ScheduledFunction(_KerasFunction):
     """Schedules a function that a tf-keras model has made."""
@@ -120,15 +128,6 @@ class _ScheduledFunction(_KerasFunction):
         strategy = tf.distribute.get_strategy()
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
-    def __call__(self, batches: Iterator[Any], most: int) -> tuple[Any, int]:
-        """See `Steps`; each function reads the number of steps when it is run."""
-        if most < int(self._model.steps_per_execution.numpy()):
-            self._coordinator.join()
-            logs, steps = super().__call__(batches, most)
-            self._coordinator.join()
-            return logs, steps
-        return super().__call__(batches, most)
-
     def resolved(self, logs: Any) -> Logs:
         """See `Steps`."""
         self._coordinator.join()
@@ -136,6 +135,14 @@ class _ScheduledFunction(_KerasFunction):
 
     def _call(self, batches: Iterator[Any]) -> Any:
         return self._coordinator.schedule(self._function, args=(batches,))
+
+    @contextlib.contextmanager
+    def _set(self, steps: int) -> Iterator[None]:
+        """Waits: a scheduled function reads the number of steps when it is run."""
+        self._coordinator.join()
+        with super()._set(steps):
+            yield
+            self._coordinator.join()
 
 
 class _Replicas:

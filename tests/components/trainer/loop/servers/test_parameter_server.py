@@ -162,6 +162,16 @@ def test_one_worker_gives_the_digits_of_one_device_with_tables_on_two_servers(
     assert_nobody_is_left(spec)
 
 
+@pytest.mark.long
+def test_several_steps_per_execution_end_with_the_epoch(
+    make_spec, train_only, on_one_device
+):
+    spec = make_spec(ONE_WORKER)
+    settings = dataclasses.replace(spec.settings, steps_per_execution=4)
+    spec = dataclasses.replace(spec, settings=settings)
+    assert_same_digits(train_only(spec), spec, *on_one_device)
+
+
 def test_two_workers_reach_the_accuracy_of_one_device_and_are_evaluated_exactly(
     make_spec, on_one_device
 ):
