@@ -84,20 +84,26 @@ class ModelChecker:
             )
 
     def _check_overridden(self, model: Any) -> None:
-        """Rejects a tf-keras model with a `fit` of its own, and warns of Keras 3's.
+        """Rejects a model with a method of its own that is not called, e.g. `fit`.
 
-        In packages of Keras 3, such as KerasHub, a `fit` around `train_step` prepares
-        rows that `preprocessing_fn` has prepared already.
+        A `fit` or `evaluate` of Keras 3 is a warning. In its packages, such as
+        KerasHub, one around `train_step` prepares rows that `preprocessing_fn` has
+        prepared already.
         """
-        own = [x for x in ("fit", "evaluate") if keras3.is_overridden(model, x)]
+        of_keras3, names = keras3.is_model(model), ["fit", "evaluate"]
+        if of_keras3 or self._strategy == "parameter_server":
+            names = ["make_train_function", "make_test_function", *names]
+        own = [x for x in names if keras3.is_overridden(model, x)]
         if not own or self._own_loop:
             return
+        makes = own[0].startswith("make_")
         text = (
-            f"returned a model that overrides `{own[0]}`, which is not called. "
+            f"returned a model that overrides `{own[0]}`, which is not called"
+            f"{' under parameter_server' * (makes and not of_keras3)}. "
             "Training calls `train_step` and `test_step`: override these, or define "
             "`run_fn(context)`."
         )
-        if not keras3.is_model(model):
+        if makes or not of_keras3:
             raise self._refusal(text)
         events.emit("warning", message=f"{self._where}: {text}")
 

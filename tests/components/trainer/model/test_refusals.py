@@ -139,6 +139,26 @@ def test_callback_of_another_kind_is_rejected(workload, make_spec):
         module.callbacks(None)
 
 
+@pytest.mark.parametrize(
+    ("package", "strategy", "place"),
+    [("keras", "one_device", ""), ("tf_keras", "parameter_server", " under parameter")],
+)
+@pytest.mark.parametrize("name", ["make_train_function", "make_test_function"])
+def test_functions_around_the_steps_that_are_not_called_are_rejected(
+    package, strategy, place, name
+):
+    from strategos.components.targets.label import Label
+    from strategos.components.trainer.model.model_checks import ModelChecker
+
+    keras = importlib.import_module(package)
+    own = {name: lambda self, force=False: None}
+    model = type("Own", (keras.Sequential,), own)([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    checker = ModelChecker("model.py: `build_model`", "", Label.of("late"), strategy)
+    with pytest.raises(UserError, match=f"overrides `{name}`.*not called{place}"):
+        checker.check_kind(model)
+
+
 def test_a_feature_made_of_the_label_is_rejected_at_export(
     new_workload, transform, make_spec
 ):
