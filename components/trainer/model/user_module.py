@@ -151,6 +151,14 @@ class UserModule:
                 place=Place(self.file),
                 expected="a list of `tf.keras.callbacks.Callback`",
             )
+        if isinstance(callback, keras3.classes("callbacks", "BackupAndRestore")):
+            raise UserError(
+                "`callbacks` returned a BackupAndRestore: after a restart it would put "
+                "older weights in the place of those of the checkpoint",
+                place=Place(self.file),
+                remedy="Remove it: checkpoints are saved and training resumes without "
+                "it, see `trainer.checkpoint_every`.",
+            )
 
     def check_scope(
         self, model: tf.keras.Model, distribution: tf.distribute.Strategy

@@ -159,6 +159,30 @@ def test_functions_around_the_steps_that_are_not_called_are_rejected(
         checker.check_kind(model)
 
 
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_a_callback_that_restores_weights_after_a_restart_is_rejected(
+    workload, make_spec, package
+):
+    from strategos.components.trainer.model.user_module import UserModule
+
+    workload.write_module(
+        "broken",
+        f"""
+        import {package} as keras
+
+        def build_model(context):
+            pass
+
+        def callbacks(context):
+            return [keras.callbacks.BackupAndRestore("backup")]
+        """,
+    )
+    _forget("broken")
+    module = UserModule(make_spec(module="broken"))
+    with pytest.raises(UserError, match=r"returned a BackupAndRestore(.|\n)*Remove it"):
+        module.callbacks(None)
+
+
 def test_a_feature_made_of_the_label_is_rejected_at_export(
     new_workload, transform, make_spec
 ):
