@@ -104,6 +104,7 @@ class Loop:
         self._ended = False
         self._batches: Any = iter(())
         self._begun = 0  # step at which this part of the epoch began
+        self._epoch: int | None = None  # the one that `epochs` has yielded
         self.finished = False
 
     @property
@@ -124,7 +125,8 @@ class Loop:
         while self._position.epoch < self._context.epochs:
             if self._model.stop_training:
                 break
-            epoch, self._ended = self._position.epoch, False
+            self._epoch = epoch = self._position.epoch
+            self._ended = False
             yield epoch
             if not self._ended:
                 raise UserError(
@@ -235,7 +237,23 @@ class Loop:
         return line
 
     def _begin_part(self) -> None:
-        """Begins what is left of the epoch."""
+        """Begins what is left of the epoch.
+
+        Raises:
+          UserError: No step is left: the next one is of the next epoch.
+        """
+        if self._epoch is None:
+            raise UserError(
+                "`run_fn`: takes steps outside of an epoch",
+                remedy="Take them inside of `for epoch in context.loop.epochs():`.",
+            )
+        if self._position.epoch != self._epoch:
+            raise UserError(
+                f"`run_fn`: takes steps after all batches of epoch {self._epoch + 1}",
+                remedy="Call `loop.train(step)`, or go through `loop.steps()`, once in "
+                "an epoch, then `loop.end_epoch(…)`. For two updates on a batch, do "
+                "both in `step`.",
+            )
         self._hooks.on_epoch_begin(self._position.epoch)
         self._begun = self.step
 

@@ -221,6 +221,26 @@ def test_it_may_stop_early(train, digits, capfd):
             """
             from model import build_model
             def run_fn(context):
+                step = lambda batch: {"loss": 1.0}
+                for epoch in context.loop.epochs():
+                    context.loop.train(step)
+                    context.loop.train(step)
+                    context.loop.end_epoch()
+            """,
+            r"steps after all batches of epoch 1\n +Call `loop.train\(step\)`.*once",
+        ),
+        (
+            """
+            from model import build_model
+            def run_fn(context):
+                context.loop.train(lambda batch: {"loss": 1.0})
+            """,
+            r"takes steps outside of an epoch\n.*inside of `for epoch in",
+        ),
+        (
+            """
+            from model import build_model
+            def run_fn(context):
                 context.strategie
             """,
             r"training fails: .*wrong_loop.py:\d+: AttributeError: .*strategie",
