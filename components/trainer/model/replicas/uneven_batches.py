@@ -69,7 +69,9 @@ def settle(
     if not fixed and (max(sizes) == 1 or even):
         return context
     few = 0 < rest < max(sizes)
-    reason = _TPU if fixed else _obstacle(model, settings, sums_rows, few)
+    # A loop of the user's own takes one step at a time.
+    steps = 1 if own_loop else settings.steps_per_execution or _steps(model)
+    reason = _TPU if fixed else _obstacle(model, steps > 1, sums_rows, few)
     if not reason:
         if not keras3.is_model(model):  # `steps` weighs its gradients
             _weigh(model, context)
@@ -181,10 +183,10 @@ def _penalty(model: tf.keras.Model) -> tf.Tensor:
 
 
 def _obstacle(
-    model: tf.keras.Model, settings: Settings, sums_rows: bool, without_rows: bool
+    model: tf.keras.Model, several_steps: bool, sums_rows: bool, without_rows: bool
 ) -> str | None:
     """The reason why a model cannot train on unevenly split batches, or None."""
-    if (settings.steps_per_execution or 1) > 1:
+    if several_steps:
         # Within one execution a collective keeps the shapes of its first step.
         return SEVERAL_STEPS
     if keras3.is_model(model):
@@ -202,9 +204,13 @@ def _obstacle(
     return None
 
 
+def _steps(model: Any) -> int:
+    """The steps per execution that `build_model` has compiled the model with."""
+    steps = model.steps_per_execution
+    return steps if keras3.is_model(model) else int(steps.numpy())
+
+
 def _obstacle_of_keras3(model: Any, sums_rows: bool, without_rows: bool) -> str | None:
-    if model.steps_per_execution > 1:
-        return SEVERAL_STEPS
     if keras3.normalizes_replicas(model):
         return "the model has BatchNormalization, which takes a mean over the batch"
     if sums_rows:

@@ -194,7 +194,10 @@ def _model(kind: str):
     made = OwnStep if kind == "own step" else tf.keras.Model
     model = made(inputs, tf.keras.layers.Dense(1)(hidden))
     reduction = "sum" if kind == "summed" else "auto"
-    model.compile("sgd", tf.keras.losses.MeanSquaredError(reduction))
+    loss, steps = tf.keras.losses.MeanSquaredError(reduction), None
+    if kind == "several steps":
+        steps = 4
+    model.compile("sgd", loss, steps_per_execution=steps)
     return model
 
 
@@ -207,7 +210,10 @@ def _context(rows: int, batch: int, replicas: int = 2, drop: bool = False):
     )
 
 
-@pytest.mark.parametrize("kind", ["own step", "normalized", "summed"])
+UNWEIGHED = ["own step", "normalized", "summed", "several steps"]
+
+
+@pytest.mark.parametrize("kind", UNWEIGHED)
 @pytest.mark.parametrize("drop", [False, True])
 def test_uneven_batches_that_cannot_be_weighted_are_rejected(kind, drop):
     from strategos.components.trainer.model.replicas import uneven_batches
@@ -222,7 +228,7 @@ def test_uneven_batches_that_cannot_be_weighted_are_rejected(kind, drop):
         )
 
 
-@pytest.mark.parametrize("kind", ["own step", "normalized", "summed"])
+@pytest.mark.parametrize("kind", UNWEIGHED)
 def test_a_last_batch_that_cannot_be_weighed_is_left_out(kind):
     from strategos.components.trainer.model.replicas import uneven_batches
     from strategos.components.trainer.spec import Settings
