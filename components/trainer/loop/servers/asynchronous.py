@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from strategos.components.errors import required
+from strategos.components.errors import UserError, required
 from strategos.components.trainer.compat import (
     compiled,
     keras3,
@@ -107,8 +107,18 @@ class Asynchronous:
 
         Args:
           phase_starts: `[0]`: this strategy trains in a single phase.
+
+        Raises:
+          UserError: The model is compiled with `run_eagerly=True`.
         """
         model = self._builder.build(phase_starts, warm=False)
+        if model.run_eagerly and not self._builder.code.run_fn:
+            raise UserError(
+                "`build_model`: compiles the model with run_eagerly=True, but the "
+                "workers of parameter_server take traced steps only",
+                remedy="Remove the argument; to look into a step, train with "
+                "trainer.distribution.strategy: one_device.",
+            )
         ours, ordinary = map(structure.of, (model, self._ordinary))
         structure.check(ours, ordinary, "for the workers", "for the coordinator")
         _follow(model, self._ordinary)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from strategos.components.errors import UserError
 from strategos.components.trainer import launchers
 from strategos.components.trainer.operation import Operation
 
@@ -69,7 +70,8 @@ def build_model(context):
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, "sigmoid")(hidden))
     model.compile(
         tf.keras.optimizers.Adam(2e-2), tf.keras.losses.BinaryCrossentropy(),
-        metrics=[tf.keras.metrics.AUC(name="auc"), "accuracy"])
+        metrics=[tf.keras.metrics.AUC(name="auc"), "accuracy"],
+        run_eagerly=context.hyperparameters.get("eager"))
     return model
 """
 
@@ -190,6 +192,12 @@ def test_two_workers_reach_the_accuracy_of_one_device_and_are_evaluated_exactly(
     assert best == pytest.approx(max(expected["history"]["val_auc"]), abs=TOLERANCE)
     # Early stopping saw the metric and restored exactly the best weights.
     assert found["evaluation"]["auc"] == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.long
+def test_a_model_that_is_run_eagerly_is_rejected(make_spec, train_only):
+    with pytest.raises(UserError, match="run_eagerly=True, but the workers"):
+        train_only(make_spec(ONE_WORKER, eager=True))
 
 
 @pytest.mark.faults
