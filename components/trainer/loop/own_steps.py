@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from strategos.components.errors import UserError
@@ -53,8 +54,33 @@ def scalars(values: Any) -> dict[str, Any]:
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, float]:
-    """Scalars as Python's numbers."""
-    return {name: float(value) for name, value in values.items()}
+    """Scalars as Python's numbers.
+
+    Raises:
+      UserError: A value is not a scalar, or not a number.
+    """
+    return {name: number(name, value) for name, value in values.items()}
+
+
+def number(name: str, value: Any) -> float:
+    """A measured value as a number of Python.
+
+    Args:
+      name: Its name in the logs.
+      value: A scalar: a tensor, an array, or a number.
+
+    Raises:
+      UserError: The value is not a scalar, or not a number.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        shape = tuple(np.shape(value))
+        raise UserError(
+            f"a step or an epoch is measured by `{name}`, which is not a number",
+            received=f"the shape {shape}" if shape else repr(np.asarray(value).item()),
+            expected="a scalar",
+        ) from error
 
 
 class ReplicaSteps:

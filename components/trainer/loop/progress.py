@@ -19,6 +19,7 @@ from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.data.input_wait import InputWait
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.gang import contact, heartbeat
+from strategos.components.trainer.loop.own_steps import number
 from strategos.components.trainer.loop.phases.order import PhaseOrder
 from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.model.context import TrainingContext
@@ -118,7 +119,7 @@ class Progress(TensorCallback):
             text += f"  phase {phase}"
         text += f"  step {done - epoch * steps}/{steps}"
         for name, value in logs.items():
-            text += f"  {name} {float(value):.4f}"
+            text += f"  {name} {number(name, value):.4f}"
         speed = self.examples_per_second
         if speed:
             left = (total - done) * self._busy

@@ -140,6 +140,36 @@ def test_callback_of_another_kind_is_rejected(workload, make_spec):
 
 
 @pytest.mark.parametrize(
+    ("value", "received"),
+    [("[1.0, 2.0]", r"the shape \(2,\)"), ("'much'", "b'much'")],
+)
+def test_a_step_that_measures_no_number_is_named(workload, make_spec, value, received):
+    from strategos.components.trainer.run import session
+
+    workload.write_module(
+        "broken",
+        f"""
+        import tensorflow as tf
+
+        class Own(tf.keras.Model):
+            def train_step(self, data):
+                return {{**super().train_step(data), "size": tf.constant({value})}}
+
+        def build_model(context):
+            inputs = context.inputs()
+            output = tf.keras.layers.Dense(1)(inputs["distance"])
+            model = Own(inputs, output)
+            model.compile("sgd", "mse")
+            return model
+        """,
+    )
+    _forget("broken")
+    message = f"received {received}; .*`size`, which is not a number"
+    with pytest.raises(UserError, match=message):
+        session.train(make_spec(module="broken"), Operation(), ClusterSpec(), "unused")
+
+
+@pytest.mark.parametrize(
     ("package", "strategy", "place"),
     [("keras", "one_device", ""), ("tf_keras", "parameter_server", " under parameter")],
 )
