@@ -227,7 +227,9 @@ class _Scheduled(_Replicas):
     def resolved(self, logs: Any) -> Logs:
         """See `Steps`."""
         self._coordinator.join()
-        return dict(self._model.get_metrics_result())
+        logs, metrics = logs.fetch(), dict(self._model.get_metrics_result())
+        # A `compute_metrics` of the model's own may return other values.
+        return metrics if metrics.keys() == logs.keys() else logs
 
     def _run_one(self, batches: Iterator[Any]) -> Logs:
         return self._run(batches)  # measured under the lock

@@ -133,10 +133,30 @@ def build_model(context):
 """
 
 
+OWN_METRICS = """
+import keras
+
+class Own(keras.Model):
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        values = super().compute_metrics(x, y, y_pred, sample_weight)
+        return {**values, "twice": 2 * values["loss"]}
+
+def build_model(context):
+    inputs = {"distance": context.inputs(keras)["distance"]}
+    model = Own(inputs, keras.layers.Dense(1, "sigmoid")(inputs["distance"]))
+    model.compile("adam", "binary_crossentropy")
+    return model
+"""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "text", "metric"),
-    [("own_step", OWN_STEP, "gap"), ("in_layer", IN_LAYER, "seen")],
+    [
+        ("own_step", OWN_STEP, "gap"),
+        ("in_layer", IN_LAYER, "seen"),
+        ("own_metrics", OWN_METRICS, "twice"),
+    ],
 )
 def test_values_of_own_steps_and_of_layers_are_those_of_all_rows(
     workload, make_spec, name, text, metric
@@ -151,3 +171,4 @@ def test_values_of_own_steps_and_of_layers_are_those_of_all_rows(
     found = launchers.launch(spec, Operation())
     value = found["evaluation"][metric]
     assert found["history"][f"val_{metric}"][-1] == pytest.approx(value, abs=1e-6)
+    assert len(found["history"][metric]) == EPOCHS  # of training
