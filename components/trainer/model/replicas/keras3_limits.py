@@ -73,6 +73,13 @@ LIMITS = (
         loop="fit",
     ),
     Limit(
+        lambda model, _: keras3.is_overridden(model, "compute_metrics"),
+        "has a `compute_metrics` of its own",
+        "gives it the metrics of one replica's rows",
+        "Pass the metrics to `compile`",
+        loop="fit",
+    ),
+    Limit(
         lambda model, _: isinstance(model.optimizer, keras3.scaling_optimizer()),
         "scales its loss (mixed precision in float16)",
         "fails in the first step: it updates the scale in a condition",

@@ -209,6 +209,11 @@ class OwnLoss(keras.Model):
         return keras.ops.mean(keras.ops.square(y - y_pred))
 
 
+class OwnMetrics(keras.Model):
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+
 def _accumulating():
     return _model(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2))
 
@@ -225,6 +230,7 @@ REJECTED = {
         kind=OwnTrainStep
     ),
     r"`test_step` of its own": lambda: _model(kind=OwnTestStep),
+    r"`compute_metrics` of its own: .* one replica": lambda: _model(kind=OwnMetrics),
     r"`compute_loss` of its own: .* a mean counts once for": lambda: _model(
         kind=OwnLoss
     ),
