@@ -11,9 +11,12 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+from typing import Any
 
 _LOCK = threading.RLock()
+_STAND_INS: dict[str, ModuleType] = {}
 
 
 @contextlib.contextmanager
@@ -34,8 +37,34 @@ def of(package: str) -> Iterator[None]:
         if spec is None:
             yield
             return
-        sys.modules[package] = importlib.util.module_from_spec(spec)
+        if _Finder not in sys.meta_path:  # before the finder of files
+            sys.meta_path.insert(sys.meta_path.index(PathFinder), _Finder)
+        stand_in = _STAND_INS.get(package) or importlib.util.module_from_spec(spec)
+        sys.modules[package] = stand_in
         try:
             yield
         finally:
             del sys.modules[package]
+            _STAND_INS[package] = stand_in
+
+
+class _Finder(PathFinder):
+    """Finds the packages that had a stand-in, for a later import of the whole package.
+
+    The package takes the place of its stand-in, which has the imported submodules as
+    attributes: Python sets these only when it imports a submodule.
+    """
+
+    @classmethod
+    def find_spec(cls, fullname: str, *args: Any, **kwargs: Any) -> ModuleSpec | None:
+        if fullname not in _STAND_INS:
+            return None
+        spec = super().find_spec(fullname, *args, **kwargs)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return _STAND_INS.pop(spec.name, None)

@@ -49,6 +49,7 @@ assert "tensorflow_model_analysis" not in sys.modules
 
 import tensorflow_model_analysis as tfma
 assert tfma.EvalConfig is config_pb2.EvalConfig
+assert tfma.proto.config_pb2 is config_pb2
 """
 
 
