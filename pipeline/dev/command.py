@@ -57,7 +57,7 @@ def _start_orchestrators() -> None:
     from strategos.pipeline.history import runs  # noqa: F401
     from strategos.pipeline.run import orchestration  # noqa: F401
 
-    light.hide_heavy_imports()
+    light.import_launcher()
     fork_server.start()
 
 

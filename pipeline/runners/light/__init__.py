@@ -48,3 +48,13 @@ def hide_heavy_imports() -> None:
         without_collections(),
     ):
         tfx_adapter.import_launcher()
+
+
+def import_launcher() -> None:
+    """Imports TFX's Launcher with the packages hidden, which are visible again then.
+
+    For a process that checks settings before it hides them: plug-ins that are tried may
+    import any package.
+    """
+    hide_heavy_imports()
+    sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, _Hide)]

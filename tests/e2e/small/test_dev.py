@@ -87,6 +87,38 @@ _RAISES = "def build_model(context):\n    raise ValueError('unhappy')\n"
 
 
 @pytest.mark.long
+def test_metrics_of_tfma_and_of_plug_ins_are_tried_as_in_a_run(start):
+    metrics = "evaluator.metrics=[auc, rarity, {class: SpecificityAtSensitivity, "
+    metrics += "config: {sensitivity: 0.5}}]"
+    small, dev = start("--set", metrics, "--set", "plugins=[additions]")
+    assert "additions" in dev.next_answer()  # is missing
+    (small.folder / "additions.py").write_text(_PLUGIN)
+    small.yaml.write_text(f"{small.yaml.read_text()}\n")
+    answer = dev.next_answer()
+    assert "rarity" in answer and "verdict" in answer
+
+
+_PLUGIN = """
+import numpy as np
+from strategos import Metric
+
+class Rarity(Metric):
+    tasks, description, direction = ("binary",), "share of negatives", "lower"
+
+    def sums(self, batch):
+        import pandas as pd
+
+        negatives = (1 - pd.Series(batch.label)).to_numpy()
+        return np.stack([batch.total(negatives), batch.total(np.ones_like(negatives))])
+
+    def finish(self, sums):
+        return sums[0] / sums[1]
+
+PLUGINS = {"strategos.metrics": {"rarity": Rarity}}
+"""
+
+
+@pytest.mark.long
 def test_a_sample_has_a_root_of_its_own(start):
     small, dev = start("--rows", "100")
     assert "verdict" in dev.next_answer()
