@@ -28,6 +28,7 @@ from strategos.components.data_files.values import numerals
 from strategos.components.data_files.values.kinds import Kind
 from strategos.components.data_files.writing import Outcome, WriteShard
 from strategos.components.errors import UserError
+from strategos.components.example_gen import unchanged
 from strategos.components.records import FILE_FORMAT, counts, emptiness
 from strategos.components.shards import progress
 from strategos.components.shards.executor import EngineExecutor
@@ -59,6 +60,7 @@ class Executor(EngineExecutor):
         here = WorkloadPaths.from_environment()
         pattern = exec_properties["pattern"] or here.examples
         chosen = spans.resolve_spans(pattern, json.loads(exec_properties["spans"]))
+        watch = unchanged.Watch(chosen, exec_properties["fingerprint"])
         reading = Reading.from_json(exec_properties.get("reading", ""))
         files = shards.open_files(chosen, reading)
         splitter = Splitter.from_json(
@@ -97,6 +99,7 @@ class Executor(EngineExecutor):
             drops_unlabelled=exec_properties["unlabelled"] == "drop",
         )
         outcome = _write(runner, data, work, reading.max_bad_fraction)
+        watch.check()
         _describe(artifact, pattern, chosen, outcome)
         empty = outcome.empty.found()
         artifact.set_string_custom_property("empty_cells", emptiness.to_json(empty))

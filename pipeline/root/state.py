@@ -15,6 +15,7 @@ from pathlib import Path
 
 from strategos.components.container.mounts import VARIABLE, Mounts
 from strategos.components.evaluator import SUMS_VARIABLE
+from strategos.components.example_gen import HASHES_VARIABLE
 from strategos.components.files.filesystems import is_remote
 from strategos.components.span_validator import FOLDER_VARIABLE
 from strategos.components.transform import STATES_VARIABLE
@@ -51,7 +52,7 @@ def file_hashes(root: str | Path) -> Path:
 
 
 def kept_measurements(root: str, *, cached: bool) -> dict[str, str]:
-    """Folders of measurements that later runs may use, by environment variable.
+    """Measurements of files that later runs may use, by environment variable.
 
     Args:
       root: The pipeline root, a path or a URL.
@@ -62,8 +63,8 @@ def kept_measurements(root: str, *, cached: bool) -> dict[str, str]:
         folders[SUMS_VARIABLE] = "evaluation-sums"
         if not is_remote(root):  # its files are compared by their time
             folders[STATES_VARIABLE] = "analysis-states"
-    state = state_folder(root)
-    return {name: str(state / folder) for name, folder in folders.items()}
+    state, hashes = state_folder(root), {HASHES_VARIABLE: str(file_hashes(root))}
+    return hashes | {name: str(state / folder) for name, folder in folders.items()}
 
 
 def user_folder() -> Path:

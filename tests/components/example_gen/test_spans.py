@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from strategos.components.data_files import spans
-from strategos.components.errors import BadInputError
+from strategos.components.errors import BadInputError, UserError
+from strategos.components.example_gen import HASHES_VARIABLE
 
 
 @pytest.fixture
@@ -191,3 +192,43 @@ def test_fingerprint_of_moved_data_is_the_same(make, tmp_path):
     os.rename(f"{root}/here", f"{root}/there")
     after = spans.fingerprint(spans.find_spans(root + "/there/{SPAN}/*.csv"))
     assert before == after
+
+
+@pytest.fixture
+def planned(run, tmp_path, monkeypatch):
+    """Runs ExampleGen on two files with the hash of their content at the plan."""
+    monkeypatch.setenv(HASHES_VARIABLE, str(tmp_path / "file-hashes.json"))
+    for span in (1, 2):
+        (tmp_path / f"{span}.csv").write_text("id\n" + "1\n2\n3\n" * 9)
+    pattern = str(tmp_path / "{SPAN}.csv")
+    fingerprint = spans.fingerprint(spans.find_spans(pattern))
+    return lambda: run(pattern, fingerprint=fingerprint)
+
+
+def test_files_that_are_as_planned_are_read(planned, tmp_path):
+    (tmp_path / "2.csv").touch()
+    assert len(planned().rows()) == 54
+
+
+def test_a_file_that_is_changed_after_the_plan_is_rejected(planned, tmp_path):
+    (tmp_path / "2.csv").write_text("id\n1\n")
+    with pytest.raises(UserError, match="changed after the start of the run"):
+        planned()
+
+
+@pytest.mark.parametrize("ending", ["rewritten", "removed"])
+def test_a_file_that_is_changed_while_it_is_read_is_rejected(
+    planned, tmp_path, monkeypatch, ending
+):
+    from strategos.components.example_gen import executor
+
+    def later(*arguments):
+        outcome = write(*arguments)
+        path = tmp_path / "2.csv"
+        path.touch() if ending == "rewritten" else path.unlink()
+        return outcome
+
+    write = executor._write
+    monkeypatch.setattr(executor, "_write", later)
+    with pytest.raises(UserError, match="2.csv"):
+        planned()
