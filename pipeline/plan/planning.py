@@ -361,7 +361,10 @@ def _of_production(
     if config.trainer.warm_start == LATEST:
         every = config.trainer.fresh_every
         weights = production.warm_start(store, serving, key, fresh, every)
-        _report_warm_start(config, serving, weights)
+        # Of the model in production itself, which is cached, `clean` may have removed
+        # the weights that it started from.
+        if fresh or serving is None or serving.candidate != key:
+            _report_warm_start(config, serving, weights)
         values["warm_start"] = weights
     return values
 

@@ -48,6 +48,18 @@ def test_weights_that_are_gone_are_rejected_with_the_setting_that_asks(
     planning._report_warm_start(latest, pushed, "none")
 
 
+def test_weights_behind_the_model_in_production_itself_may_be_gone(latest, monkeypatch):
+    """Such as after `strategos clean`: an unchanged run takes the model as it is."""
+    serving = Production("/serving/2", 2, "key", model=1)
+    production = planning.production
+    monkeypatch.setattr(production, "newest", lambda *_: serving)
+    monkeypatch.setattr(production, "baseline", lambda *_: "none")
+    monkeypatch.setattr(production, "warm_start", lambda *_: "/gone")
+    assert planning._of_production(latest, None, "key")["warm_start"] == "/gone"
+    with pytest.raises(BadInputError, match="which is gone"):
+        planning._of_production(latest, None, "another key")
+
+
 def test_a_version_without_a_record_has_no_weights_to_start_from(latest, workload):
     unknown = Production("/serving/2", 2)
     with pytest.raises(BadInputError, match="no record of /serving/2"):
