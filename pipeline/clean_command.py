@@ -69,7 +69,8 @@ def _items(store: Store, config: Config, arguments: argparse.Namespace) -> list[
     items = cleaning.find(store, arguments.keep, before, serving)
     if arguments.records:
         kept = cleaning.kept_runs(store, arguments.keep, before, serving)
-        runs = record_cleaning.unneeded(store, kept)
+        every = config.trainer.fresh_every
+        runs = record_cleaning.unneeded(store, kept, every)
         items += (cleaning.Item(_RECORD, run, 0) for run in runs)
     return items
 

@@ -7,12 +7,14 @@ is made first and stays beside it.
 
 Whole runs stay: those with artifacts that `cleaning` keeps, and all that made an
 artifact that one of them uses. The lineage ends at baselines: of the run that imported
-a baseline, only the importing node stays.
+a baseline, only the importing node stays. `trainer.fresh_every` counts the models since
+the last fresh weights, so the runs that made these stay, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -98,16 +100,23 @@ def check(config: Config) -> None:
 
 
 @reads_store
-def unneeded(store: Store, kept: Iterable[str]) -> list[str]:
+def unneeded(
+    store: Store, kept: Iterable[str], fresh_every: int | None = None
+) -> list[str]:
     """The ids of the runs with removable records, the newest first.
 
     Args:
       store: The root's ML Metadata.
       kept: The ids of the runs that keep their artifacts, from `cleaning.kept_runs`.
+      fresh_every: `trainer.fresh_every`: as many models are counted back to the one
+        that began with fresh weights, so their records stay.
     """
     known = [context.name for context in run_contexts(store)]
     stay: set[str] = set()
-    todo = [name for name in known if name in set(kept)]
+    counted = set(kept)
+    for _ in range(1, fresh_every or 1):
+        counted |= _origins(store, counted.intersection(known))
+    todo = [name for name in known if name in counted]
     while todo:
         stay.update(todo)
         todo = [x for x in _makers(store, todo) if x not in stay]
@@ -116,15 +125,35 @@ def unneeded(store: Store, kept: Iterable[str]) -> list[str]:
 
 def _makers(store: Store, runs: Iterable[str]) -> set[str]:
     """The runs that made artifacts which some runs use, except for baselines."""
+    ids, artifacts = _contents(store, runs)
+    others = sorted({*store.producers_of(artifacts).values()} - {*ids})
+    producers = store.mlmd.get_executions_by_id(others) if others else []
+    wanted = [x.id for x in producers if not x.type.endswith(node_ids.BASELINE_MODEL)]
+    return _runs_of(store, wanted)
+
+
+def _origins(store: Store, runs: Iterable[str]) -> set[str]:
+    """The runs that made the models which those of some runs started from."""
+    _, used = _contents(store, runs)
+    artifacts = store.mlmd.get_artifacts_by_id(sorted(used)) if used else []
+    weights = {x.custom_properties["warm_start"].string_value for x in artifacts}
+    folders = {os.path.dirname(each) for each in weights} - {""}
+    found = map(store.mlmd.get_artifacts_by_uri, sorted(folders))
+    models = [model.id for each in found for model in each]
+    return _runs_of(store, store.producers_of(models).values())
+
+
+def _contents(store: Store, runs: Iterable[str]) -> tuple[list[int], set[int]]:
+    """The executions of runs, and the artifacts that they made or used."""
     contexts = (store.mlmd.get_context_by_type_and_name(RUN_CONTEXT, x) for x in runs)
     listed = [store.mlmd.get_executions_by_context(each.id) for each in contexts]
     ids = [execution.id for executions in listed for execution in executions]
     events = store.mlmd.get_events_by_execution_ids(ids) if ids else []
-    made_by = {*store.producers_of({event.artifact_id for event in events}).values()}
-    others = sorted(made_by - {*ids})
-    producers = store.mlmd.get_executions_by_id(others) if others else []
-    wanted = [x.id for x in producers if not x.type.endswith(node_ids.BASELINE_MODEL)]
-    places = store.contexts_of(wanted).values()
+    return ids, {event.artifact_id for event in events}
+
+
+def _runs_of(store: Store, executions: Iterable[int]) -> set[str]:
+    places = store.contexts_of(executions).values()
     return {place[RUN_CONTEXT] for place in places if RUN_CONTEXT in place}
 
 

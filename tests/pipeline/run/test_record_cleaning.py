@@ -186,6 +186,24 @@ def test_lineage_ends_at_a_baseline_that_an_older_run_imported(house):
     assert not {"0 ExampleGen", "0 Trainer", "1 Trainer"} & made
 
 
+def test_models_that_fresh_every_counts_stay(tmp_path):
+    house = House(tmp_path, [(0, 0, 0, 0)] * 5)
+    trained = {
+        each.custom_properties["of"].string_value: each
+        for each in house.store.mlmd.get_artifacts()
+    }
+    models = [trained[f"{number} Trainer"] for number in range(5)]
+    for number, model in enumerate(models):
+        model.uri = f"/models/{number}"
+        before = f"/models/{number - 1}/Format-Weights" if number else "none"
+        model.custom_properties["warm_start"].string_value = before
+    house.store.mlmd.put_artifacts(models)
+    gone = record_cleaning.unneeded(house.store, {"run-4"}, 3)
+    assert gone == ["run-1", "run-0"]
+    assert len(record_cleaning.unneeded(house.store, {"run-4"}, 10)) == 0
+    assert len(record_cleaning.unneeded(house.store, {"run-4"})) == 4
+
+
 def test_a_removed_run_is_said_to_be_removed(house):
     with pytest.raises(UserError) as raised:
         history.run(house.store, "run-9")
