@@ -96,6 +96,16 @@ def rate_of(optimizer: Any) -> Any:
         return None
 
 
+def constant_rate(model: tf.keras.Model) -> tf.Variable | None:
+    """The variable of a learning rate that callbacks may change; None of a schedule.
+
+    Args:
+      model: A compiled model of either Keras.
+    """
+    rate = rate_of(keras3.unscaled(model.optimizer))
+    return keras3.of_tensorflow(rate) if hasattr(rate, "assign") else None
+
+
 def follow_schedule(optimizer: Any, schedule: Any) -> None:
     """Makes an optimizer follow a schedule in place of the rate that it was given.
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from strategos.components import events
 from strategos.components.errors import UserError, required
-from strategos.components.trainer.compat import keras3
+from strategos.components.trainer.compat import keras3, optimizers
 from strategos.components.trainer.compat.callbacks import TensorCallback
 from strategos.components.trainer.gang import heartbeat, preemption
 from strategos.components.trainer.gang.agreement import Agreement
@@ -63,6 +63,7 @@ class Keeper(TensorCallback):
         self._callbacks = callbacks
         self._state: CallbackState | None = None
         self._found: Found | None = None
+        self._rate: Any = None  # learning rate of the checkpoint
         self._has_added = False
         self._counted_before = ""  # prefix of totals that the first step adds to
         self._structure: structure.Structure | None = None
@@ -100,6 +101,9 @@ class Keeper(TensorCallback):
         self._check_structure_of(checkpoint)
         self._check_steps_of(checkpoint)
         self._restore_part(model, "model")
+        self._rate = optimizers.constant_rate(model)
+        if self._rate is not None:
+            self._rate = self._rate.numpy()
         self._position.step = self._next_look = checkpoint.step
         _set_random_state(checkpoint.state["random"])
         logging.info("resuming at step %d from %s", checkpoint.step, checkpoint.place)
@@ -169,14 +173,21 @@ class Keeper(TensorCallback):
             else:
                 required(self._state).give(state["callback_state"], arrays)
             self.model.stop_training = state["stop_training"]
+            self._set_rate()
+
+    def _set_rate(self) -> None:
+        """Undoes changes of the learning rate that the checkpoint has already."""
+        if self._rate is not None:
+            optimizers.constant_rate(self.model).assign(self._rate)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Restores the metrics of an epoch that is resumed in the middle.
+        """Restores metrics and learning rate of an epoch resumed in the middle.
 
         A model's own `train_step` may create metrics in its first step. If so, the
         totals are added after that step.
         """
         if self._found and self._position.offset:
+            self._set_rate()
             path, metrics = f"{self._found.path}/metrics", _Metrics(self.model)
             if stored_variables.count(path) > len(metrics.values):
                 self._counted_before = path

@@ -141,3 +141,49 @@ def test_keras3_evaluates_and_keeps_the_mean_of_all_replicas_moving_averages(
     theirs = weights_of(its_spec)
     for variable, value in weights_of(spec).items():
         np.testing.assert_allclose(value, theirs[variable], atol=1e-6)
+
+
+SCHEDULED = """
+import os, signal
+from pathlib import Path
+import {package} as keras
+
+def build_model(context):
+    inputs = context.inputs(keras)
+    outputs = keras.layers.Dense(1, "sigmoid")(inputs["distance"])
+    model = keras.Model({{"distance": inputs["distance"]}}, outputs)
+    model.compile(keras.optimizers.SGD(0.5), "binary_crossentropy")
+    return model
+
+class Begins(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.optimizer.learning_rate = 0.25
+
+class TerminatedOnce(keras.callbacks.Callback):
+    def __init__(self, marker):
+        super().__init__()
+        self.marker, self.seen = marker and Path(marker), 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen += 1
+        if self.marker and self.seen == 13 and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+def callbacks(context):
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    return [Begins(), scheduler, TerminatedOnce(context.hyperparameters["marker"])]
+"""
+
+
+@pytest.mark.parametrize("package", ["tf_keras", "keras"])
+def test_callbacks_change_the_learning_rate_once_in_an_epoch_that_is_resumed(
+    run, workload, tmp_path, package
+):
+    workload.write_module(f"scheduled_{package}", SCHEDULED.format(package=package))
+    how = {"module": f"scheduled_{package}", "batch_size": 110, "epochs": 3}
+    undisturbed, _ = run(ONE_DEVICE, settings={}, **how)
+    facts, _ = run(ONE_DEVICE, settings={}, marker=str(tmp_path / "done"), **how)
+    assert facts["restarts"] == 1
+    for name, values in undisturbed["history"].items():
+        assert facts["history"][name] == pytest.approx(values, abs=1e-6), name
