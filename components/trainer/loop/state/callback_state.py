@@ -85,6 +85,9 @@ class CallbackState:
             for name, value in kept["set"].items():
                 current = attributes.get(name)
                 attributes[name] = typed_values.decoded(value, arrays, current)
+            # Keras 3 negates it when it sets `monitor_op`, after each start.
+            if "min_delta" in attributes and attributes.get("monitor_op", 0) is None:
+                callback.min_delta = abs(callback.min_delta)
 
     def give_older(
         self, plain: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]

@@ -279,8 +279,9 @@ def test_callbacks_of_keras_are_kept_and_never_named(warnings, tmp_path, keras):
 
     def made():
         own = package.callbacks
-        stopping = own.EarlyStopping("loss", patience=3, restore_best_weights=True)
-        plateau = own.ReduceLROnPlateau("loss", patience=3)
+        how = {"patience": 3, "min_delta": 0.125}
+        stopping = own.EarlyStopping("loss", restore_best_weights=True, **how)
+        plateau = own.ReduceLROnPlateau("loss", **how)
         best = BestWeights("loss")
         kept = own.ModelCheckpoint(
             str(tmp_path / "kept.weights.h5"),
@@ -315,6 +316,9 @@ def test_callbacks_of_keras_are_kept_and_never_named(warnings, tmp_path, keras):
     np.testing.assert_array_equal(stopping.best_weights[0], [[1.0]])
     assert (plateau.best, plateau.wait, best.best, kept.best) == (0.25, 1, 0.25, 0.25)
     np.testing.assert_array_equal(best.best_weights[0], [[1.0]])
+    for callback in (stopping, plateau):  # less than `min_delta`
+        callback.on_epoch_end(3, {"loss": 0.2})
+        assert (callback.best, callback.wait) == (0.25, 2)
 
 
 @pytest.mark.parametrize("keras", ["tf.keras", "keras"])
