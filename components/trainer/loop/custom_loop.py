@@ -37,12 +37,14 @@ class EpochMeans(TensorCallback):
     Attributes:
       rows: Number of rows so far.
       sums: Sum over the rows of each value, by name.
+      absent: Rows of steps that did not report a value, by its name.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.rows = 0
         self.sums: dict[str, float] = {}
+        self.absent: dict[str, int] = {}
 
     def add(self, rows: int, values: dict[str, float]) -> dict[str, float]:
         """Adds a step.
@@ -52,8 +54,11 @@ class EpochMeans(TensorCallback):
           values: Means over the rows of the step, by name.
 
         Returns:
-          The means over all rows of the epoch so far.
+          The means so far, each over the rows of the steps that reported the value.
         """
+        self.absent |= {x: self.rows for x in values.keys() - self.sums.keys()}
+        for name in self.sums.keys() - values.keys():
+            self.absent[name] = self.absent.get(name, 0) + rows
         self.rows += rows
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + rows * value
@@ -62,11 +67,14 @@ class EpochMeans(TensorCallback):
     def take(self) -> dict[str, float]:
         """Ends the epoch, and returns the mean of each value over its rows."""
         means = self._means()
-        self.rows, self.sums = 0, {}
+        self.rows, self.sums, self.absent = 0, {}, {}
         return means
 
     def _means(self) -> dict[str, float]:
-        return {name: value / self.rows for name, value in self.sums.items()}
+        return {
+            name: value / (self.rows - self.absent.get(name, 0))
+            for name, value in self.sums.items()
+        }
 
 
 class Loop:
@@ -209,7 +217,8 @@ class Loop:
 
         Args:
           **values: Means over the rows of the global batch, such as `loss`. Their mean
-            over all rows of an epoch goes into the history.
+            over all rows of an epoch goes into the history; of a value that some steps
+            leave out, over the rows of the others.
 
         Raises:
           UserError: The strategy is `parameter_server`, see `train`.

@@ -14,6 +14,7 @@ import pytest
 from strategos.components.errors import UserError
 from strategos.components.trainer.distribution.environment import ClusterSpec
 from strategos.components.trainer.launchers import local
+from strategos.components.trainer.loop.custom_loop import EpochMeans
 from strategos.components.trainer.operation import Operation
 
 EPOCHS = 2
@@ -180,6 +181,16 @@ def test_it_may_stop_early(train, digits, capfd):
     _, facts = train("stopping_loop", epochs=3)
     assert facts["history"] == {"loss": [1.0] * 2, "val_accuracy": [0.5] * 2}
     assert json.dumps({"loss": 1.0, "val_accuracy": 0.5}) in capfd.readouterr().err
+
+
+def test_a_value_that_only_some_steps_report_is_a_mean_over_their_rows():
+    means = EpochMeans()
+    means.add(4, {"loss": 1.0})
+    means.add(4, {"loss": 2.0, "norm": 5.0})
+    means.add(4, {"loss": 3.0})
+    assert means.add(2, {"loss": 2.0, "norm": 2.0}) == {"loss": 2.0, "norm": 4.0}
+    assert means.take() == {"loss": 2.0, "norm": 4.0}
+    assert means.add(1, {"norm": 3.0}) == {"norm": 3.0}
 
 
 @pytest.mark.parametrize(
