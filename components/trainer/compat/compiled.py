@@ -49,6 +49,18 @@ def keep_trainable(model: tf.keras.Model) -> None:
         compiled.update(model._get_trainable_state())
 
 
+def count_steps_from(model: tf.keras.Model, step: int) -> None:
+    """Sets the step of the summaries that a training writes.
+
+    Args:
+      model: A compiled model of either Keras.
+      step: Steps done, over all epochs.
+    """
+    counter = getattr(model, "_train_counter", None)
+    if counter is not None:
+        counter.assign(step)
+
+
 def restart_test_steps(model: tf.keras.Model) -> None:
     """Counts the steps of an evaluation anew, as `fit` does for summaries.
 

@@ -63,6 +63,7 @@ def fit(
     """
     if keras3.is_model(model):
         keras3_replicas.share_variables(model)
+    compiled.count_steps_from(model, position.step)
     epochs = _Epochs(context, model, position, hooks, scheduled=evaluation is None)
     batches = iter(feed(position.step))
     while position.epoch < end_epoch and not model.stop_training:

@@ -7,6 +7,9 @@ import pytest
 import tensorflow as tf
 
 from strategos.components.trainer.launchers import launch
+from strategos.components.trainer.loop import fit
+from strategos.components.trainer.loop.callbacks import Hooks
+from strategos.components.trainer.loop.position import Position
 from strategos.components.trainer.operation import Operation
 from strategos.components.trainer.spec import Settings
 
@@ -187,3 +190,30 @@ def test_callbacks_change_the_learning_rate_once_in_an_epoch_that_is_resumed(
     assert facts["restarts"] == 1
     for name, values in undisturbed["history"].items():
         assert facts["history"][name] == pytest.approx(values, abs=1e-6), name
+
+
+def test_summaries_go_on_at_the_step_of_the_checkpoint(tmp_path):
+    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    how = {"update_freq": 1, "write_graph": False, "write_steps_per_second": True}
+    board = tf.keras.callbacks.TensorBoard(tmp_path, **how)
+    position = Position(5, step=7, total=10)
+    hooks = Hooks([board], model, position, 2)
+    batches = tf.data.Dataset.from_tensors((tf.ones([4, 1]), tf.ones([4, 1]))).repeat()
+    hooks.on_train_begin()
+    fit.fit(
+        None,
+        model,
+        position,
+        end_epoch=2,
+        feed=lambda step: batches,
+        evaluation=batches,
+        evaluation_steps=1,
+        hooks=hooks,
+    )
+    hooks.on_train_end()
+    (file,) = tmp_path.glob("train/events*")
+    events = tf.compat.v1.train.summary_iterator(str(file))
+    found = [(y.tag, x.step) for x in events for y in x.summary.value]
+    steps = [step for tag, step in found if tag == "batch_loss"]
+    assert steps == [8, 9, 10]
