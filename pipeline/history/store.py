@@ -189,7 +189,8 @@ class Store:
         artifacts = {artifact.id: artifact for artifact in known}
         outputs: dict[int, list[mlmd.Artifact]] = {}
         for execution, artifact in pairs:
-            outputs.setdefault(execution, []).append(artifacts[artifact])
+            if artifact in artifacts:  # else the disk was full when it was made
+                outputs.setdefault(execution, []).append(artifacts[artifact])
         return outputs
 
     def producers_of(self, artifacts: Iterable[int]) -> dict[int, int]:

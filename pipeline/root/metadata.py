@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,11 @@ _T = TypeVar("_T")
 _DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
 _NEWER = re.compile(r"database version (\d+) is greater than library version (\d+)")
 _COPY = re.compile(r"metadata-before-clean(?:-(\d+))?\.sqlite")
+_BELONGING = (
+    *(("Event", "Artifact"), ("Attribution", "Artifact"), ("Event", "Execution")),
+    *(("Association", "Execution"), ("ArtifactProperty", "Artifact")),
+    ("ExecutionProperty", "Execution"),
+)
 _CONNECT_SECONDS = 5.0
 _LONGEST_PAUSE = 8.0
 
@@ -146,10 +152,25 @@ def initialise(
     try:
         reach(config)
         store = ml_metadata.MetadataStore(config)
+        if config.HasField("sqlite"):
+            _drop_dangling(config.sqlite.filename_uri)
     except Exception as error:
         raise unusable(config, error, BadInputError) from error
     reject_newer(store, config)
     return store
+
+
+def _drop_dangling(file: str) -> None:
+    """Removes rows of artifacts and executions that were never written.
+
+    SQLite rolls back if the disk is full, and ML Metadata goes on writing without a
+    transaction: the next artifact would get the id, and the events, of a lost one.
+    """
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        for table, kind in _BELONGING:
+            newest = f"SELECT coalesce(max(id), 0) FROM {kind}"
+            column = f"{kind.lower()}_id"
+            database.execute(f"DELETE FROM {table} WHERE {column} > ({newest})")
 
 
 def reject_newer(

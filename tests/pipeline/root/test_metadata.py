@@ -151,3 +151,19 @@ def test_only_dead_runs_of_this_root_are_closed(store, tmp_path):
         for context in store.get_contexts()
     }
     assert outcomes == {"dead": "interrupted", "elsewhere": "", "ended": "blessed"}
+
+
+def test_what_a_full_disk_left_of_an_artifact_does_not_pass_to_the_next(tmp_path):
+    config = metadata.connection(tmp_path)
+    store = metadata.initialise(config)
+    failed = put_run(store, "failed", mlmd.Execution.FAILED, pipeline="p")
+    with contextlib.closing(sqlite3.connect(config.sqlite.filename_uri)) as database:
+        lost = "INSERT INTO Event (artifact_id, execution_id, type) VALUES (1, ?, 4)"
+        database.execute(lost, [failed])
+        database.commit()
+    outputs = Store(config, root=tmp_path).outputs_of([failed])
+    assert outputs == {}
+    store = metadata.initialise(config)
+    kind = store.put_artifact_type(mlmd.ArtifactType(name="Model"))
+    (next_one,) = store.put_artifacts([mlmd.Artifact(type_id=kind, uri="x")])
+    assert not store.get_events_by_artifact_ids([next_one])
