@@ -11,10 +11,11 @@ import tempfile
 from strategos.components.errors import first_line
 from strategos.components.wording import data_size
 
-# SQLite rolls back when the disk is full; the caller's commit then gets this error.
-_ROLLED_BACK = "cannot commit - no transaction is active"
+# SQLite rolls back when the disk is full; the caller's commit then gets the first of
+# these errors, and each later transaction of ML Metadata the second.
+_ROLLED_BACK = ("cannot commit - no transaction is active", "Transaction already open")
 _TOO_LARGE = ("File too large", "disk I/O error")  # the latter is SQLite's
-_WORDS = ("No space left", "Disk quota exceeded", "disk is full", _ROLLED_BACK)
+_WORDS = ("No space left", "Disk quota exceeded", "disk is full", *_ROLLED_BACK)
 
 
 def is_reported(text: str) -> bool:
@@ -39,7 +40,8 @@ def message(text: str, folder: str) -> str:
     named = re.search(r"(?:^|[\s'\"])(/[^\s'\";:]+)", text)
     places = [named[1]] if named else [folder, tempfile.gettempdir()]
     place = min(map(_existing, places), key=lambda path: shutil.disk_usage(path).free)
-    reason = "database or disk is full" if _ROLLED_BACK in text else first_line(text)
+    is_rolled_back = any(words in text for words in _ROLLED_BACK)
+    reason = "database or disk is full" if is_rolled_back else first_line(text)
     return (
         f"no space left in {place}, {free(place)[:-1]}; {reason}). Make room there, or "
         "name folders on a larger disk (`--set run.root=DIR`; TMPDIR in the "
