@@ -78,6 +78,7 @@ def load(file: Path) -> int:
 
 def up() -> int:
     """Starts the cluster, unless it runs; prints how to reach it."""
+    sandbox.check()  # before the build, which takes half an hour
     built = binaries()
     if not sandbox.is_running():
         sandbox.start(built)

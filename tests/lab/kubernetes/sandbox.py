@@ -50,6 +50,21 @@ def is_running() -> bool:
     return _first_process() is not None and (folder() / "ready").exists()
 
 
+def check() -> None:
+    """Rejects a folder in which the cluster cannot start.
+
+    Raises:
+      ClusterError: Its path is too long.
+    """
+    state = folder()
+    if len(bytes(state)) > _LONGEST:
+        raise ClusterError(
+            f"{state} is too long for the path of a socket: set XDG_STATE_HOME so that "
+            f"it has at most {_LONGEST} characters",
+            exit_code=2,
+        )
+
+
 def start(programs: Path) -> None:
     """Starts the cluster and waits until it is ready.
 
@@ -60,12 +75,6 @@ def start(programs: Path) -> None:
       ClusterError: A part did not start; all parts are ended.
     """
     state = folder()
-    if len(bytes(state)) > _LONGEST:
-        raise ClusterError(
-            f"{state} is too long for the path of a socket: set XDG_STATE_HOME so that "
-            f"it has at most {_LONGEST} characters",
-            exit_code=2,
-        )
     stop()
     state.mkdir(parents=True, mode=0o700)
     (state / _GROUPS).write_text("\n".join(_control_groups()))
