@@ -177,8 +177,9 @@ class Keeper(TensorCallback):
 
     def _set_rate(self) -> None:
         """Undoes changes of the learning rate that the checkpoint has already."""
-        if self._rate is not None:
-            optimizers.constant_rate(self.model).assign(self._rate)
+        rate = optimizers.constant_rate(self.model)
+        if rate is not None and self._rate is not None:
+            rate.assign(self._rate)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Restores metrics and learning rate of an epoch resumed in the middle.
