@@ -53,7 +53,8 @@ def main() -> int:
         if arguments.command == "load":
             return load(arguments.archive)
         if arguments.command == "build":
-            binaries(arguments.limit)
+            check_requirements()
+            programs.build(arguments.limit)
             return 0
         sandbox.run(arguments.words)
     except ClusterError as error:
@@ -61,10 +62,9 @@ def main() -> int:
         return error.exit_code
 
 
-def binaries(limit: float | None = None) -> Path:
-    """Builds the programs, unless they exist; returns their folder."""
+def check_requirements() -> None:
+    """Rejects a machine that lacks something."""
     requirements.check(builds=not programs.folder().is_dir())
-    return programs.build(limit)
 
 
 def load(file: Path) -> int:
@@ -78,8 +78,9 @@ def load(file: Path) -> int:
 
 def up() -> int:
     """Starts the cluster, unless it runs; prints how to reach it."""
+    check_requirements()
     sandbox.check()  # before the build, which takes half an hour
-    built = binaries()
+    built = programs.build()
     if not sandbox.is_running():
         sandbox.start(built)
     print(
