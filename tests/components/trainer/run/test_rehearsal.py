@@ -1,4 +1,4 @@
-"""What cannot be exported ends the training in its first steps."""
+"""What cannot be exported ends the training early."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rehearsed(environment):
         ),
     ],
 )
-def test_a_model_that_cannot_be_exported_is_refused_in_the_first_steps(
+def test_a_model_that_cannot_be_exported_is_refused_early(
     workload, make_spec, strategy, label
 ):
     workload.write_module("untracked", UNTRACKED)
